@@ -1,0 +1,182 @@
+"""The decoded form of a PTX text: modules, functions, instructions and operands, all immutable.
+
+Names are resolved: a :class:`Register` is one declared variable (two scopes that declare the same name give two
+registers), a :class:`Label` is an instruction index of its function, a :class:`Symbol` names a variable or function of the
+module. Nothing here knows what an instruction does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """One declared register. ``index`` counts the registers of its function; ``type`` is without the dot ("b32", "pred")."""
+
+    index: int
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reg:
+    """A register operand. ``negated`` for ``!p``; ``component`` for ``%v.x`` of a ``.v2``/``.v4`` register (0 to 3)."""
+
+    register: Register
+    negated: bool = False
+    component: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Imm:
+    """An immediate. ``value`` is an ``int`` for integers; for ``kind`` "f32" and "f64" it holds the IEEE bits."""
+
+    value: int
+    kind: str = "int"
+
+
+@dataclass(frozen=True, slots=True)
+class Special:
+    """A special register such as ``%tid.x``, ``%clock64``, ``%laneid``; ``name`` has no percent sign."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """The address of a variable or function of the module, plus a byte offset."""
+
+    name: str
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """``[base + offset]``; ``base`` is a register, a symbol or None (absolute). ``extra`` holds the coordinate vector of
+    a tensor operand ``[map, {c0, c1}]`` and is empty otherwise."""
+
+    base: Reg | Symbol | None
+    offset: int = 0
+    extra: tuple[Operand, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """``{a, b, ...}``."""
+
+    elements: tuple[Operand, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """``d|p``: two destinations (shfl, elect, match, setp)."""
+
+    first: Operand
+    second: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A branch target: the index of an instruction in its function (equal to the number of instructions at the end)."""
+
+    name: str
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """``_``: the result is not wanted."""
+
+
+Operand = Reg | Imm | Special | Symbol | Address | Vector | Pair | Label | Sink
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """``@p`` or ``@!p`` in front of an instruction."""
+
+    register: Register
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One instruction. ``opcode`` is the text as written without operands; ``base`` the part before the first dot;
+    ``modifiers`` the parts that are not types, in order ("sync", "aligned", "m64n256k16", "L2::cache_hint");
+    ``types`` the element types in order ("f32", "bf16", "bf16"). ``line`` and ``column`` are of the opcode in the PTX text,
+    ``source`` an index into ``Module.files`` with a line, from the last ``.loc``, or None."""
+
+    opcode: str
+    base: str
+    modifiers: tuple[str, ...]
+    types: tuple[str, ...]
+    operands: tuple[Operand, ...]
+    guard: Guard | None
+    line: int
+    column: int
+    source: tuple[int, int] | None = None
+
+    def has(self, *modifiers: str) -> bool:
+        """Is every one of ``modifiers`` present?"""
+        return all(m in self.modifiers for m in modifiers)
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A variable of a state space. ``size`` in bytes (0 for ``.extern .shared x[]``); ``initial`` the bytes of its initialiser,
+    ``fixups`` the (byte offset, symbol, width) places where the address of a symbol goes."""
+
+    name: str
+    space: str
+    type: str
+    size: int
+    align: int
+    initial: bytes = b""
+    fixups: tuple[tuple[int, Symbol, int], ...] = ()
+    extern: bool = False
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A formal parameter. ``offset`` in the parameter space, in bytes; ``pointer_align`` from ``.ptr .align``."""
+
+    name: str
+    type: str
+    size: int
+    align: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class Function:
+    """An ``.entry`` or ``.func``. ``labels`` maps names to instruction indices; ``directives`` holds "maxntid", "reqntid",
+    "minnctapersm", "maxnreg", "reqnctapercluster", "explicitcluster", "maxclusterrank" with tuples of integers.
+    ``branch_targets`` and ``call_targets`` hold the tables of ``.branchtargets``, ``.calltargets`` and ``.callprototype``."""
+
+    name: str
+    is_entry: bool
+    parameters: tuple[Parameter, ...]
+    returns: tuple[Parameter, ...]
+    registers: tuple[Register, ...]
+    instructions: tuple[Instruction, ...]
+    labels: dict[str, int] = field(default_factory=dict)
+    variables: tuple[Variable, ...] = ()
+    directives: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    branch_targets: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    call_targets: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class Module:
+    """A whole PTX text. ``files`` maps ``.file`` indices to names."""
+
+    text: str
+    filename: str
+    version: tuple[int, int]
+    target: str
+    functions: dict[str, Function]
+    variables: dict[str, Variable]
+    files: dict[int, str] = field(default_factory=dict)
