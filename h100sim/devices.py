@@ -1,0 +1,179 @@
+"""The devices: H100 SXM, H100 PCIe and H200 SXM, every number with where it comes from.
+
+A number is marked ``Spec:`` (a document), ``Measured:`` (a file under ``validate/silicon``) or ``Assumed:`` (and why). Cycles
+are SM cycles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from .errors import UsageError
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one SM and one CTA may use. Spec: CUDA C++ Programming Guide 13, "Compute Capabilities", column 9.0."""
+
+    shared_bytes_per_sm: int = 233_472
+    shared_bytes_per_cta: int = 232_448
+    shared_bytes_static: int = 49_152
+    shared_reserved_bytes: int = 1_024
+    shared_unit_bytes: int = 128
+    registers_per_sm: int = 65_536
+    registers_per_thread: int = 255
+    warps_per_sm: int = 64
+    ctas_per_sm: int = 32
+    threads_per_cta: int = 1_024
+    cluster_ctas: int = 16
+    cluster_ctas_portable: int = 8
+    barriers_per_cta: int = 16
+
+
+@dataclass(frozen=True)
+class Issue:
+    """Schedulers and execution pipes: cycles from issue to a usable result, and cycles of a pipe per warp instruction.
+
+    Measured: validate/silicon/microbenchmarks.json, entries ``alu_w*`` (fma 5.0 dependent, 1 to 2 warps; ex2 17.5 dependent
+    and 8.36 per warp instruction; cvt 2.1 per warp instruction with 16 warps).
+    """
+
+    schedulers: int = 4
+    alu_latency: int = 5
+    fma_latency: int = 5
+    imad_latency: int = 5
+    half_latency: int = 5
+    #: Assumed: a conversion goes through the same queue as a special function, without its table look-up.
+    cvt_latency: int = 12
+    mufu_latency: int = 18
+    #: Assumed: 64-bit floating point at 64 lanes/clk/SM, twice the latency of fp32.
+    f64_latency: int = 8
+    alu_cycles: int = 1
+    fma_cycles: int = 1
+    half_cycles: int = 1
+    imad_cycles: int = 1
+    cvt_cycles: int = 2
+    mufu_cycles: int = 8
+    f64_cycles: int = 2
+    #: Assumed: refetch after a taken branch; the loop overhead in the alu_w* chains is consistent with 10 to 14.
+    branch_cycles: int = 12
+
+
+@dataclass(frozen=True)
+class SharedMemory:
+    """The shared-memory port. Measured: microbenchmarks.json has no direct entry; Assumed: 29 cycles to load and 128 B/clk as
+    published for H800 (arXiv 2402.13499)."""
+
+    load_latency: int = 29
+    store_latency: int = 12
+    bytes_per_cycle: int = 128
+
+
+@dataclass(frozen=True)
+class Barriers:
+    """Measured: microbenchmarks.json ``pingpong``: mbarrier arrive/wait round trip between two warps 309 cycles, named barrier
+    round trip 75, bar.sync of two warps 17, arrive 8, try_wait on a completed phase 48."""
+
+    mbarrier_arrive_cycles: int = 8
+    mbarrier_wait_latency: int = 40
+    #: From an arrival (or a completed copy) to the wake-up of a suspended try_wait. With the 40 cycles of the repeated
+    #: try_wait and the arrive this makes half of the round trip of 309.
+    mbarrier_wake_cycles: int = 100
+    #: Assumed: how long a failed try_wait suspends its warp at most (published for an H200: 7,776 cycles).
+    mbarrier_suspend_cycles: int = 7_776
+    named_release_cycles: int = 16
+    named_arrive_cycles: int = 2
+    named_wake_cycles: int = 18
+    cluster_release_cycles: int = 190
+    fence_cycles: int = 20
+
+
+@dataclass(frozen=True)
+class TensorCore:
+    """wgmma. Measured: microbenchmarks.json ``ss<N>_wg<W>``: one m64nNk16 takes max(N/2, 16 + N/4) cycles when A comes from
+    shared memory and about max(N/2, 17) when it comes from registers; the last result is readable about 66 cycles later."""
+
+    operand_cycles: int = 16
+    floor_cycles: int = 17
+    tail_cycles: int = 54
+    issue_cycles: int = 4
+    #: Published for H100 (FlashGPU-sim, PARAMETERS.md): operations admitted per SM before the issuing warp stalls.
+    queue_depth: int = 6
+
+
+@dataclass(frozen=True)
+class Tma:
+    """The copy engine of an SM. Measured: microbenchmarks.json ``tmalat_l2_*`` (about 440 cycles + bytes/113 for one box from
+    the issue of its expect_tx, 177 of them until the issuing thread goes on, about 65 per further box) and ``tmabw_*``."""
+
+    issue_cycles: int = 64
+    first_issue_cycles: int = 169
+    latency_cycles: int = 270
+    bytes_per_cycle: float = 113.0
+    box_cycles: int = 48
+    store_latency_cycles: int = 400
+    #: Assumed: the source of a store has been read when its last byte left through the same port.
+    store_bytes_per_cycle: float = 113.0
+
+
+@dataclass(frozen=True)
+class MemorySystem:
+    """L2 and HBM. Measured: microbenchmarks.json ``tmabw_hbm_*`` (4.13 TB/s on an H200), ``tmalat_hbm_*`` (280 to 700 cycles more
+    than an L2 hit, spread widely); L2 bandwidth Assumed: 4,118 B/clk for the whole chip as published for an H200."""
+
+    l2_bytes: int = 50 * 1024 * 1024
+    l2_latency: int = 262
+    l2_bytes_per_cycle: float = 4_118.0
+    hbm_extra_latency: int = 400
+    hbm_bytes_per_cycle: float = 2_340.0
+    global_store_cycles: int = 4
+
+
+@dataclass(frozen=True)
+class Device:
+    """A GPU model: ``Device("h200-sxm")`` picks a model by name; :func:`dataclasses.replace` changes numbers."""
+
+    name: str
+    sms: int
+    clock_mhz: int
+    gpcs: tuple[int, ...]
+    limits: Limits = Limits()
+    issue: Issue = Issue()
+    shared: SharedMemory = SharedMemory()
+    barriers: Barriers = Barriers()
+    tensor: TensorCore = TensorCore()
+    tma: Tma = Tma()
+    memory: MemorySystem = MemorySystem()
+    #: Assumed: from the launch to the first instruction of a CTA, within the kernel's own duration.
+    launch_cycles: int = 600
+
+
+#: Spec: NVIDIA H100 Tensor Core GPU Architecture whitepaper (SM counts, L2, memory). GPC sizes Assumed: they depend on the part.
+MODELS: dict[str, Device] = {
+    "h100-sxm": Device(
+        name="h100-sxm",
+        sms=132,
+        clock_mhz=1_755,
+        gpcs=(16, 16, 16, 16, 16, 16, 18, 18),
+        memory=MemorySystem(hbm_bytes_per_cycle=1_700.0),
+    ),
+    "h100-pcie": Device(
+        name="h100-pcie",
+        sms=114,
+        clock_mhz=1_755,
+        gpcs=(16, 16, 16, 16, 16, 16, 18),
+        memory=MemorySystem(hbm_bytes_per_cycle=1_040.0),
+    ),
+    "h200-sxm": Device(name="h200-sxm", sms=132, clock_mhz=1_785, gpcs=(16, 16, 16, 16, 16, 16, 18, 18)),
+}
+
+DEFAULT_MODEL = "h100-sxm"
+
+
+def model(name: str | Device = DEFAULT_MODEL, **changes: object) -> Device:
+    """Return the model with a name (or the model itself), with fields replaced. Raises UsageError for an unknown name."""
+    if isinstance(name, Device):
+        return replace(name, **changes) if changes else name  # type: ignore[arg-type]
+    if name not in MODELS:
+        raise UsageError(f"device must be one of {', '.join(MODELS)}, not {name}")
+    return replace(MODELS[name], **changes)  # type: ignore[arg-type]
