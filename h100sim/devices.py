@@ -130,8 +130,8 @@ class MemorySystem:
 
 
 @dataclass(frozen=True)
-class Device:
-    """A GPU model: ``Device("h200-sxm")`` picks a model by name; :func:`dataclasses.replace` changes numbers."""
+class DeviceModel:
+    """A GPU model; :func:`model` picks one by name, :func:`dataclasses.replace` changes numbers."""
 
     name: str
     sms: int
@@ -149,30 +149,30 @@ class Device:
 
 
 #: Spec: NVIDIA H100 Tensor Core GPU Architecture whitepaper (SM counts, L2, memory). GPC sizes Assumed: they depend on the part.
-MODELS: dict[str, Device] = {
-    "h100-sxm": Device(
+MODELS: dict[str, DeviceModel] = {
+    "h100-sxm": DeviceModel(
         name="h100-sxm",
         sms=132,
         clock_mhz=1_755,
         gpcs=(16, 16, 16, 16, 16, 16, 18, 18),
         memory=MemorySystem(hbm_bytes_per_cycle=1_700.0),
     ),
-    "h100-pcie": Device(
+    "h100-pcie": DeviceModel(
         name="h100-pcie",
         sms=114,
         clock_mhz=1_755,
         gpcs=(16, 16, 16, 16, 16, 16, 18),
         memory=MemorySystem(hbm_bytes_per_cycle=1_040.0),
     ),
-    "h200-sxm": Device(name="h200-sxm", sms=132, clock_mhz=1_785, gpcs=(16, 16, 16, 16, 16, 16, 18, 18)),
+    "h200-sxm": DeviceModel(name="h200-sxm", sms=132, clock_mhz=1_785, gpcs=(16, 16, 16, 16, 16, 16, 18, 18)),
 }
 
 DEFAULT_MODEL = "h100-sxm"
 
 
-def model(name: str | Device = DEFAULT_MODEL, **changes: object) -> Device:
+def model(name: str | DeviceModel = DEFAULT_MODEL, **changes: object) -> DeviceModel:
     """Return the model with a name (or the model itself), with fields replaced. Raises UsageError for an unknown name."""
-    if isinstance(name, Device):
+    if isinstance(name, DeviceModel):
         return replace(name, **changes) if changes else name  # type: ignore[arg-type]
     if name not in MODELS:
         raise UsageError(f"device must be one of {', '.join(MODELS)}, not {name}")

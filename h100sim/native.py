@@ -29,7 +29,7 @@ from numba.extending import intrinsic
 SIGNATURE = types.int64(types.int64, types.int64, types.int64, types.int64)
 
 _PACKAGE = Path(__file__).parent
-_COMPILED_SOURCES = ("native.py", "state.py", "engine.py", "units", "isa", "numerics", "layouts", "memory", "tma", "tma.py")
+_COMPILED_SOURCES = ("native.py", "state.py", "services.py", "engine.py", "units", "isa", "numerics", "layouts", "memory", "tma", "tma.py")
 
 
 @cache
@@ -135,3 +135,8 @@ def i32(address, size):
 @jit
 def i64(address, size):
     return carray(as_pointer(address), (size,), np.int64)
+
+
+@jit
+def u16(address, size):
+    return carray(as_pointer(address), (size,), np.uint16)

@@ -44,11 +44,12 @@ EVENT = np.dtype(
 )
 
 #: A warp of the launch: its CTA, its rank in the CTA, the SM and scheduler that ran it.
-WARP_INFO = np.dtype([("cta", "i4"), ("rank", "i4"), ("sm", "i4"), ("scheduler", "i4")])
+WARP_INFO = np.dtype([("cta", "i4"), ("rank", "i4"), ("sm", "i4"), ("scheduler", "i4")], align=True)
 
 #: A CTA of the launch: SM, first and last cycle, cluster and rank in it.
 CTA_INFO = np.dtype(
-    [("cta", "i4"), ("sm", "i4"), ("start", "i8"), ("end", "i8"), ("cluster", "i4"), ("cluster_rank", "i4")]
+    [("cta", "i4"), ("sm", "i4"), ("start", "i8"), ("end", "i8"), ("cluster", "i4"), ("cluster_rank", "i4")],
+    align=True,
 )
 
 

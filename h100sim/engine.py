@@ -1,0 +1,470 @@
+"""The clock: one event queue, and the loop that runs warps between events.
+
+Queue order is (time, priority, sequence), so a run is deterministic to the byte. A warp stays inside :func:`run_warp` until its
+next instruction could not issue before something else in the queue, until it blocks, or until its lanes diverge to another
+place; a unit's event (a finished copy, a finished wgmma) is one call of that unit's handler.
+
+Issue is in order, at most one instruction per scheduler and cycle. An instruction waits for its operands (scoreboard), for its
+scheduler, for its pipe and for the cycles that the instruction before it holds the warp.
+
+Control flow follows the rules of independent thread scheduling: see :data:`h100sim.state.NODE`. Lanes that wait for others at
+a meeting point go on without them when the others keep branching backwards without end, so that a lane that spins on a lock
+cannot starve the lane that holds it.
+"""
+
+from __future__ import annotations
+
+from . import state as S
+from .faults import RECONVERGE_LIMIT
+from .native import call, i32, i64, jit, u8, u32
+from .services import ITEM_WARP, PRIORITY_WARP, emit, enqueue, fail, pop, push
+from .trace import Cause, Event
+from .units.named_barriers import release_after_exit
+
+#: Backward branches of one group of lanes after which other groups of the warp get their turn.
+PATIENCE = 256
+
+# Fills: what a row of the register file holds when a CTA starts.
+FILLS = (
+    "tid.x", "tid.y", "tid.z", "laneid", "warpid", "ctaid.x", "ctaid.y", "ctaid.z", "smid",
+    "cluster_ctaid.x", "cluster_ctaid.y", "cluster_ctaid.z", "cluster_ctarank",
+    "clusterid.x", "clusterid.y", "clusterid.z",
+    "lanemask_eq", "lanemask_le", "lanemask_lt", "lanemask_ge", "lanemask_gt",
+)  # fmt: skip
+
+_ISSUED = int(Event.ISSUED)
+_CTA_STARTED, _CTA_ENDED = int(Event.CTA_STARTED), int(Event.CTA_ENDED)
+_DEPENDENCY, _SCHEDULER, _PIPE = int(Cause.DEPENDENCY), int(Cause.SCHEDULER), int(Cause.PIPE)
+
+_FULL = 0xFFFFFFFF
+_MANY = 1 << 40
+
+
+# --- lanes that part and meet -----------------------------------------------------------------------------------------
+
+
+@jit
+def new_node(ctx, w, parent, pc, reconverge, mask):
+    """Add a group of lanes to a warp and return its number."""
+    nodes = S.nodes(ctx)
+    base = w * S.NODES_PER_WARP
+    for n in range(S.NODES_PER_WARP):
+        node = nodes[base + n]
+        if node.state == S.FREE:
+            node.state, node.parent, node.children = S.READY, parent, 0
+            node.pc, node.reconverge, node.mask = pc, reconverge, mask
+            node.wait, node.woken, node.expired = 0, 0, 0
+            return n
+    return -1
+
+
+@jit
+def choose(ctx, w):
+    """Make the next group that can run the warp's current one, in turn; return False if there is none."""
+    nodes = S.nodes(ctx)
+    W = S.warps(ctx)[w]
+    base = w * S.NODES_PER_WARP
+    for k in range(1, S.NODES_PER_WARP + 1):
+        n = (W.node + k) % S.NODES_PER_WARP
+        if nodes[base + n].state == S.READY:
+            W.node, W.steps = n, 0
+            return True
+    return False
+
+
+@jit
+def leave(ctx, w, n, arriving):
+    """Take group ``n`` out of the tree. ``arriving`` lanes wait in the parent, which runs on when it was the last child."""
+    nodes = S.nodes(ctx)
+    base = w * S.NODES_PER_WARP
+    node = nodes[base + n]
+    node.state = S.FREE
+    parent = node.parent
+    while parent >= 0:
+        join = nodes[base + parent]
+        join.mask |= arriving
+        join.children -= 1
+        if join.children > 0:
+            return
+        if join.mask != 0:
+            join.state = S.READY
+            S.warps(ctx)[w].node = parent
+            return
+        join.state = S.FREE
+        parent, arriving = join.parent, 0
+
+
+@jit
+def diverge(ctx, w, n, taken, target, reconverge):
+    """Split group ``n``: the lanes ``taken`` go to ``target``, the others to the next instruction."""
+    nodes = S.nodes(ctx)
+    W = S.warps(ctx)[w]
+    base = w * S.NODES_PER_WARP
+    node = nodes[base + n]
+    rest = node.mask & ~taken
+    following = node.pc + 1
+    if reconverge == node.reconverge and node.parent >= 0:
+        # Both sides meet where this group was going to meet its siblings: the other side becomes a sibling.
+        other = new_node(ctx, w, node.parent, following, reconverge, rest)
+        nodes[base + node.parent].children += 1
+        node.pc, node.mask = target, taken
+        first, second = n, other
+    else:
+        first = new_node(ctx, w, n, target, reconverge, taken)
+        second = new_node(ctx, w, n, following, reconverge, rest)
+        node.state, node.children, node.mask, node.pc = S.JOIN, 2, 0, reconverge
+    if second < 0 or first < 0:
+        return fail(ctx, RECONVERGE_LIMIT, 0, 0, 0)
+    W.node = first if target < following else second
+    W.steps = 0
+    return S.S_JUMPED
+
+
+@jit
+def give_way(ctx, w):
+    """After many backward branches: let another group run, or let lanes that wait at a meeting point go on alone."""
+    nodes = S.nodes(ctx)
+    W = S.warps(ctx)[w]
+    W.steps = 0
+    base = w * S.NODES_PER_WARP
+    current = W.node
+    if choose(ctx, w) and W.node != current:
+        return
+    parent = nodes[base + current].parent
+    while parent >= 0:
+        join = nodes[base + parent]
+        if join.mask != 0 and join.pc >= 0:
+            alone = new_node(ctx, w, join.parent, join.pc, join.reconverge, join.mask)
+            if alone >= 0:
+                join.mask = 0
+                if join.parent >= 0:
+                    nodes[base + join.parent].children += 1
+                W.node = alone
+            return
+        parent = join.parent
+
+
+# --- CTAs -------------------------------------------------------------------------------------------------------------
+
+
+@jit
+def _fill_value(ctx, kind, cta, rank, lane):
+    """Return the value of a special register that is constant for a thread. ``kind`` is an index into FILLS."""
+    c = S.context(ctx)
+    C = S.ctas(ctx)[cta]
+    thread = rank * 32 + lane
+    if kind == 0:
+        return thread % c.block_x
+    if kind == 1:
+        return (thread // c.block_x) % c.block_y
+    if kind == 2:
+        return thread // (c.block_x * c.block_y)
+    if kind == 3:
+        return lane
+    if kind == 4:
+        return rank
+    x = C.id % c.grid_x
+    y = (C.id // c.grid_x) % c.grid_y
+    z = C.id // (c.grid_x * c.grid_y)
+    if kind == 5:
+        return x
+    if kind == 6:
+        return y
+    if kind == 7:
+        return z
+    if kind == 8:
+        return C.sm
+    if kind == 9:
+        return x % c.cluster_x
+    if kind == 10:
+        return y % c.cluster_y
+    if kind == 11:
+        return z % c.cluster_z
+    if kind == 12:
+        return C.cluster_rank
+    if kind == 13:
+        return x // c.cluster_x
+    if kind == 14:
+        return y // c.cluster_y
+    if kind == 15:
+        return z // c.cluster_z
+    bit = 1 << lane
+    if kind == 16:
+        return bit
+    if kind == 17:
+        return bit * 2 - 1
+    if kind == 18:
+        return bit - 1
+    if kind == 19:
+        return _FULL & ~(bit - 1)
+    return _FULL & ~(bit * 2 - 1)
+
+
+@jit
+def start_cta(ctx, slot, sm, cta_id, cluster, cluster_rank, cluster_slot, time):
+    """Put a CTA on an SM: clear its tables, fill the special registers, queue its warps."""
+    c = S.context(ctx)
+    C = S.ctas(ctx)[slot]
+    C.id, C.state, C.sm, C.start, C.end = cta_id, 1, sm, time, -1
+    C.warps, C.alive, C.pending, C.mbarriers = c.warps_per_cta, c.warps_per_cta, 0, 0
+    C.cluster, C.cluster_rank, C.cluster_size, C.cluster_slot = cluster, cluster_rank, c.cluster_size, cluster_slot
+    C.shared = c.shared + slot * c.shared_stride
+    C.register_pool = 0
+    C.cluster_generation, C.cluster_arrived = 0, 0
+    index = i32(c.mbarrier_index + slot * (c.shared_stride // 8) * 4, c.shared_stride // 8)
+    index[:] = -1
+    for b in range(S.BARRIERS_PER_CTA):
+        B = S.barriers(ctx)[slot * S.BARRIERS_PER_CTA + b]
+        B.expected, B.arrived, B.generation, B.active, B.waiters = 0, 0, 0, 0, 0
+    for g in range((c.warps_per_cta + 3) // 4):
+        G = S.groups(ctx)[slot * ((c.warps_per_cta + 3) // 4) + g]
+        G.created, G.completed, G.last_done = 0, 0, 0
+        for k in range(4):
+            G.issued[k], G.committed[k] = 0, 0
+    emit(ctx, time, _CTA_STARTED, cta_id, -1, -1, 0, -1, sm, slot, 0, 0)
+    info = S.cta_info(ctx)[cta_id]
+    info.cta, info.sm, info.start, info.cluster, info.cluster_rank = cta_id, sm, time, cluster, cluster_rank
+    threads = c.block_x * c.block_y * c.block_z
+    fills = i32(c.fills, 2 * c.n_fills)
+    template = u8(c.register_template, c.template_bytes)
+    for rank in range(c.warps_per_cta):
+        w = slot * c.warps_per_cta + rank
+        W = S.warps(ctx)[w]
+        W.id, W.cta, W.rank, W.sm = cta_id * c.warps_per_cta + rank, slot, rank, sm
+        W.scheduler = sm * 4 + rank % 4
+        W.state, W.node, W.queued, W.steps = S.W_RUNNING, 0, 0, 0
+        W.group = slot * ((c.warps_per_cta + 3) // 4) + rank // 4
+        W.registers, W.time, W.tma_last, W.issued = c.registers_per_thread, time, -_MANY, 0
+        W.regs = c.registers + w * c.register_bytes
+        W.ready = c.ready + w * c.ready_slots * 8
+        lanes = min(32, threads - rank * 32)
+        W.alive = _FULL if lanes == 32 else (1 << lanes) - 1
+        rows = u8(W.regs, c.register_bytes)
+        rows[: c.template_bytes] = template
+        rows[c.template_bytes :] = 0
+        i64(W.ready, c.ready_slots)[:] = time
+        for f in range(c.n_fills):
+            row = u32(W.regs + fills[2 * f + 1], 32)
+            for lane in range(32):
+                row[lane] = _fill_value(ctx, fills[2 * f], slot, rank, lane)
+        nodes = S.nodes(ctx)
+        for n in range(S.NODES_PER_WARP):
+            nodes[w * S.NODES_PER_WARP + n].state = S.FREE
+        new_node(ctx, w, -1, 0, -1, W.alive)
+        lane_groups = i32(c.lane_groups + w * 32 * 4, 32)
+        lane_groups[:] = 0
+        record = S.warp_info(ctx)[W.id]
+        record.cta, record.rank, record.sm, record.scheduler = cta_id, rank, sm, rank % 4
+        enqueue(ctx, w, time)
+
+
+@jit
+def start_clusters(ctx, time):
+    """Give free slots to the next CTAs of the grid, a whole cluster at a time."""
+    c = S.context(ctx)
+    ctas = S.ctas(ctx)
+    size = c.cluster_size
+    while c.next_cta < c.n_ctas:
+        found = -1
+        for first in range(0, c.n_slots - size + 1, size):
+            free = True
+            for k in range(size):
+                if ctas[first + k].state != 0:
+                    free = False
+                    break
+            # The order of slots is one per SM first, so that CTAs spread over SMs before they share one.
+            if free:
+                found = first
+                break
+        if found < 0:
+            return
+        cluster = c.next_cta // size
+        clusters_x = c.grid_x // c.cluster_x
+        clusters_y = c.grid_y // c.cluster_y
+        kx = cluster % clusters_x
+        ky = (cluster // clusters_x) % clusters_y
+        kz = cluster // (clusters_x * clusters_y)
+        for k in range(size):
+            x = kx * c.cluster_x + k % c.cluster_x
+            y = ky * c.cluster_y + (k // c.cluster_x) % c.cluster_y
+            z = kz * c.cluster_z + k // (c.cluster_x * c.cluster_y)
+            cta_id = x + c.grid_x * (y + c.grid_y * z)
+            slot = found + k
+            start_cta(ctx, slot, slot % c.n_sms, cta_id, cluster, k, found, time)
+        c.next_cta += size
+
+
+@jit
+def end_warp(ctx, w):
+    """All lanes of a warp have ended."""
+    c = S.context(ctx)
+    W = S.warps(ctx)[w]
+    W.state = S.W_EXITED
+    C = S.ctas(ctx)[W.cta]
+    C.alive -= 1
+    c.progress += 1
+    release_after_exit(ctx, W.cta)
+    end_cta_if_done(ctx, W.cta)
+
+
+@jit
+def end_cta_if_done(ctx, slot):
+    """Free the slot of a CTA whose warps have ended and that has no copy or wgmma in flight."""
+    c = S.context(ctx)
+    size = c.cluster_size
+    first = S.ctas(ctx)[slot].cluster_slot
+    for k in range(size):
+        C = S.ctas(ctx)[first + k]
+        if C.alive > 0 or C.pending > 0:
+            return
+    for k in range(size):
+        C = S.ctas(ctx)[first + k]
+        if C.state == 1:
+            C.state, C.end = 0, c.now
+            S.cta_info(ctx)[C.id].end = c.now
+            c.ctas_done += 1
+            emit(ctx, c.now, _CTA_ENDED, C.id, -1, -1, 0, -1, C.sm, 0, 0, 0)
+    start_clusters(ctx, c.now)
+
+
+# --- the loop ---------------------------------------------------------------------------------------------------------
+
+
+@jit
+def run_warp(ctx, w, popped):
+    """Run a warp from the queue until something else comes first; return a reason to go back to Python, or -1."""
+    c = S.context(ctx)
+    W = S.warps(ctx)[w]
+    nodes, program = S.nodes(ctx), S.instructions(ctx)
+    slots = i32(c.slots, _MANY)
+    scheduler_free, pipe_free = i64(c.scheduler_free, _MANY), i64(c.pipe_free, _MANY)
+    heap_time = i64(c.heap_time, _MANY)
+    ready = i64(W.ready, c.ready_slots)
+    T = S.timing(ctx)
+    W.queued = 0
+    first = True
+    while True:
+        n = W.node
+        node = nodes[w * S.NODES_PER_WARP + n]
+        if node.state != S.READY:
+            if not choose(ctx, w):
+                W.state = S.W_BLOCKED if W.alive != 0 else S.W_EXITED
+                return -1
+            continue
+        pc = node.pc
+        if pc == node.reconverge:
+            leave(ctx, w, n, node.mask)
+            continue
+        ins = program[pc]
+        start = W.time
+        t = start
+        cause = 0
+        for s in range(ins.slots, ins.slots + ins.inputs + ins.outputs):
+            if ready[slots[s]] > t:
+                t = ready[slots[s]]
+                cause = _DEPENDENCY
+        if scheduler_free[W.scheduler] > t:
+            t = scheduler_free[W.scheduler]
+            cause = _SCHEDULER
+        pipe = W.scheduler * 8 + ins.pipe
+        if pipe_free[pipe] > t:
+            t = pipe_free[pipe]
+            cause = _PIPE
+        if (not first or t > popped) and c.heap_size > 0 and heap_time[0] <= t:
+            W.queued = 1
+            push(ctx, t, PRIORITY_WARP, ITEM_WARP, w)
+            return -1
+        if t > c.until or c.steps >= c.max_steps:
+            W.queued = 1
+            push(ctx, t, PRIORITY_WARP, ITEM_WARP, w)
+            return S.R_UNTIL if t > c.until else S.R_STEP
+        if c.n_events + 512 > c.event_capacity or c.n_lanes + 64 > c.lane_capacity:
+            W.queued = 1
+            push(ctx, t, PRIORITY_WARP, ITEM_WARP, w)
+            return S.R_TRACE_FULL
+        first = False
+        c.now = t
+        mask = node.mask
+        if ins.guard >= 0:
+            bits = u32(W.regs + ins.guard, 1)[0]
+            mask = mask & (~bits if ins.guard_negated else bits)
+        status = S.S_NEXT
+        hold = 1
+        latency = ins.latency
+        if ins.kind == S.LANE:
+            if mask != 0:
+                call(ins.function, W.regs, mask, ins.ops, ctx)
+        elif ins.kind == S.BRANCH:
+            if mask == node.mask:
+                backward = ins.target <= pc
+                node.pc = ins.target
+                status = S.S_JUMPED
+                hold = T.branch_cycles
+                if backward:
+                    W.steps += 1
+                    if W.steps > PATIENCE:
+                        give_way(ctx, w)
+            elif mask != 0:
+                c.warp, c.pc = w, pc
+                status = diverge(ctx, w, n, mask, ins.target, ins.reconverge)
+                hold = T.branch_cycles
+        elif mask != 0:
+            c.warp, c.node, c.pc, c.mask = w, n, pc, mask
+            c.latency, c.issue = latency, 1
+            status = call(ins.function, W.regs, mask, ins.ops, ctx)
+            latency, hold = c.latency, c.issue
+        if status >= S.S_ERROR:
+            W.queued = 1
+            if status == S.S_RETRY:
+                push(ctx, c.retry, PRIORITY_WARP, ITEM_WARP, w)
+                return -1
+            push(ctx, t, PRIORITY_WARP, ITEM_WARP, w)
+            return S.R_ERROR if status == S.S_ERROR else S.R_GROW if status == S.S_GROW else S.R_HOST
+        if c.trace_level > 1 and status != S.S_BLOCK:
+            emit(ctx, t, _ISSUED, S.ctas(ctx)[W.cta].id, W.id, pc, mask, -1, t - start, cause, hold, latency)
+        c.steps += 1
+        c.instructions_issued += 1
+        W.issued += 1
+        W.time = t + hold
+        scheduler_free[W.scheduler] = t + 1
+        if ins.issue > 1:
+            pipe_free[pipe] = t + ins.issue
+        for s in range(ins.slots + ins.inputs, ins.slots + ins.inputs + ins.outputs):
+            ready[slots[s]] = t + latency
+        if status == S.S_NEXT or (status == S.S_EXITED and node.mask != 0):
+            node.pc = pc + 1
+            node.woken = 0
+            node.wait = 0
+        elif status == S.S_EXITED:
+            leave(ctx, w, n, 0)
+            if W.alive == 0:
+                end_warp(ctx, w)
+                return -1
+
+
+@jit
+def run(ctx):
+    """Run until something needs Python: nothing left to do, a limit, a full trace buffer, an error, a host service."""
+    c = S.context(ctx)
+    heap_time = i64(c.heap_time, _MANY)
+    while c.heap_size > 0:
+        time = heap_time[0]
+        if time > c.until:
+            return S.R_UNTIL
+        if c.steps >= c.max_steps:
+            return S.R_STEP
+        if c.n_events + 512 > c.event_capacity or c.n_lanes + 64 > c.lane_capacity:
+            return S.R_TRACE_FULL
+        item = pop(ctx)
+        index = item & 0xFFFFFFFF
+        if item >> 32 == ITEM_WARP:
+            reason = run_warp(ctx, index, time)
+            if reason >= 0:
+                return reason
+        else:
+            c.now = time
+            c.steps += 1
+            status = call(S.asyncs(ctx)[index].completion, index, time, 0, ctx)
+            if status >= S.S_ERROR:
+                return S.R_ERROR if status == S.S_ERROR else S.R_GROW
+    return S.R_DONE if c.ctas_done == c.n_ctas else S.R_IDLE

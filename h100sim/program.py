@@ -1,0 +1,403 @@
+"""From decoded PTX to a program that the machine runs: one record per instruction, operands as rows of a register file.
+
+The register file of a warp is a block of rows, one value per lane. First come rows that are the same for every warp
+(immediates, addresses of symbols, launch constants) and rows that are filled when a CTA starts (%tid, %laneid, ...), then the
+registers. So an instruction sees only rows, whatever its operands were.
+
+A branch needs to know where its two sides meet again: at the immediate post-dominator, computed here on basic blocks.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import networkx as nx
+import numpy as np
+
+from . import state as S
+from .engine import FILLS
+from .errors import PtxError, Where
+from .isa import collective, control, lane  # noqa: F401  (registers its instructions)
+from .isa.machine import NEGATED, PREDICATE, WIDE, MachineOp, lowering_of
+from .memory.windows import SHARED_START
+from .native import address_of
+from .ptx.module import Function, Imm, Instruction, Label, Module, Operand, Reg, Sink, Special, Symbol, Variable
+from .units import (  # noqa: F401  (registers their instructions)
+    fences,
+    load_store,
+    mbarriers,
+    named_barriers,
+    tensor_core,
+    tma,
+)
+
+#: Special registers that are the same for every thread of a launch.
+LAUNCH_CONSTANTS = (
+    "ntid.x", "ntid.y", "ntid.z", "nctaid.x", "nctaid.y", "nctaid.z", "nwarpid", "nsmid", "gridid",
+    "cluster_nctaid.x", "cluster_nctaid.y", "cluster_nctaid.z", "cluster_nctarank",
+    "nclusterid.x", "nclusterid.y", "nclusterid.z", "is_explicit_cluster",
+    "total_smem_size", "dynamic_smem_size", "aggr_smem_size", "reserved_smem_offset_begin", "reserved_smem_offset_end",
+    "reserved_smem_offset_cap", "WARP_SZ",
+    "tid.w", "ntid.w", "ctaid.w", "nctaid.w",
+)  # fmt: skip
+
+_SCRATCH_BYTES = 512
+
+
+@dataclass
+class Program:
+    """A kernel ready to launch. Row offsets are bytes from the start of a warp's register file."""
+
+    module: Module
+    function: Function
+    instructions: np.ndarray
+    ops: np.ndarray
+    slots: np.ndarray
+    template_bytes: int
+    register_bytes: int
+    ready_slots: int
+    fills: list[tuple[int, int]]
+    constants: list[tuple[int, Operand | tuple[str, str], int]]
+    registers: dict[int, int]
+    static_shared: dict[str, int]
+    static_shared_bytes: int
+    dynamic_shared_offset: int
+    has_dynamic_shared: bool
+    reconverge: list[int] = field(default_factory=list)
+
+    @cached_property
+    def lines(self) -> tuple[int, ...]:
+        return tuple(i.line for i in self.function.instructions)
+
+    @cached_property
+    def opcodes(self) -> tuple[str, ...]:
+        return tuple(i.opcode for i in self.function.instructions)
+
+    @cached_property
+    def sources(self) -> tuple[tuple[str, int] | None, ...]:
+        files = self.module.files
+        return tuple((files.get(i.source[0], "?"), i.source[1]) if i.source else None for i in self.function.instructions)
+
+
+def width_of_type(type_: str) -> int:
+    """Return the width in bits of a PTX type name ("pred" is 1)."""
+    if type_ == "pred":
+        return 1
+    found = re.match(r"[a-z]+?(\d+)(?:x(\d))?$", type_)
+    if not found:
+        return 32
+    return int(found[1]) * int(found[2] or 1)
+
+
+def immediate_bits(operand: Imm, type_: str) -> int:
+    """Return the bits of an immediate as an operand of a type."""
+    width = max(width_of_type(type_), 1)
+    value = operand.value
+    if operand.kind == "f64" and type_ in ("f32", "b32"):
+        value = struct.unpack("<I", struct.pack("<f", struct.unpack("<d", struct.pack("<Q", value))[0]))[0]
+    elif operand.kind == "f32" and type_ in ("f64", "b64"):
+        value = struct.unpack("<Q", struct.pack("<d", struct.unpack("<f", struct.pack("<I", value))[0]))[0]
+    elif type_ == "pred":
+        return 1 if value else 0
+    return value & ((1 << width) - 1)
+
+
+def meeting_points(function: Function) -> list[int]:
+    """Return, for every instruction, where the sides of a branch there meet again (-1: nowhere before the end)."""
+    code = function.instructions
+    n = len(code)
+    leaders = {0} | set(function.labels.values())
+    for i, ins in enumerate(code):
+        if ins.base in ("bra", "brx", "ret", "exit", "trap"):
+            leaders.add(i + 1)
+    starts = sorted(x for x in leaders if x < n)
+    block_of = {start: k for k, start in enumerate(starts)}
+    graph = nx.DiGraph()
+    end = len(starts)
+    graph.add_nodes_from(range(end + 1))
+    for k, start in enumerate(starts):
+        last = (starts[k + 1] if k + 1 < len(starts) else n) - 1
+        ins = code[last]
+        following = block_of.get(last + 1, end)
+        if ins.base == "bra":
+            target = ins.operands[0]
+            assert isinstance(target, Label)
+            graph.add_edge(block_of.get(target.target, end), k)
+            if ins.guard is not None:
+                graph.add_edge(following, k)
+        elif ins.base in ("ret", "exit", "trap"):
+            graph.add_edge(end, k)
+            if ins.guard is not None:
+                graph.add_edge(following, k)
+        else:
+            graph.add_edge(following, k)
+    dominators = nx.immediate_dominators(graph, end)
+    result = [-1] * n
+    for k, start in enumerate(starts):
+        last = (starts[k + 1] if k + 1 < len(starts) else n) - 1
+        join = dominators.get(k, end)
+        result[last] = starts[join] if join != end and join != k else -1
+    return result
+
+
+class _Decoder:
+    """Turns one function into a Program; it is the environment that lowerings ask."""
+
+    def __init__(self, module: Module, function: Function):
+        self.module, self.function, self.filename = module, function, module.filename
+        self.ops: list[int] = []
+        self.slots: list[int] = []
+        self.constants: list[tuple[int, Operand | tuple[str, str], int]] = []
+        self.constant_rows: dict[object, int] = {}
+        self.fills: list[tuple[int, int]] = []
+        self.template_bytes = _SCRATCH_BYTES
+        self.registers: dict[int, int] = {}
+        self.register_types: dict[int, str] = {}
+        self.cc = -1
+        self.slot_of: dict[int, int] = {}
+        self.static_shared, self.static_bytes, self.dynamic_offset, self.dynamic = place_shared(module, function)
+
+    # What lowerings ask.
+    def address_of(self, symbol: Symbol) -> int:
+        raise NotImplementedError  # replaced when the launch is known: symbols become constant rows
+
+    def space_of(self, symbol: Symbol) -> str:
+        variable = self.variable(symbol.name)
+        if variable is not None:
+            return variable.space
+        return "param" if any(p.name == symbol.name for p in self.function.parameters) else "func"
+
+    def variable(self, name: str) -> Variable | None:
+        for variable in self.function.variables:
+            if variable.name == name:
+                return variable
+        return self.module.variables.get(name)
+
+    # Rows.
+    def constant_row(self, key: object, value: Operand | tuple[str, str], width: int) -> int:
+        if key not in self.constant_rows:
+            self.constant_rows[key] = self.template_bytes
+            self.constants.append((self.template_bytes, value, width))
+            self.template_bytes += 64 if width == 1 else 128 if width <= 32 else 256
+        return self.constant_rows[key]
+
+    def fill_row(self, name: str) -> int:
+        key = ("fill", name)
+        if key not in self.constant_rows:
+            self.constant_rows[key] = self.template_bytes
+            self.fills.append((FILLS.index(name), self.template_bytes))
+            self.template_bytes += 128
+        return self.constant_rows[key]
+
+    def row(self, operand: Operand, type_: str, wide: bool, instruction: Instruction) -> tuple[int, int]:
+        """Return (offset or ~register index, flags) of an operand; register rows get their place later."""
+        if isinstance(operand, Reg):
+            if operand.component is not None:
+                raise self.refuse(instruction, "vector register components are not supported")
+            self.register_types[operand.register.index] = operand.register.type
+            width = width_of_type(operand.register.type)
+            flags = WIDE if width == 64 else PREDICATE if width == 1 else 0
+            return ~operand.register.index, flags | (NEGATED if operand.negated else 0)
+        if isinstance(operand, Sink):
+            return 0, WIDE if wide else PREDICATE if type_ == "pred" else 0
+        if isinstance(operand, Imm):
+            bits = immediate_bits(operand, type_)
+            width = 64 if wide else 1 if type_ == "pred" else 32
+            return self.constant_row(("imm", bits, width), Imm(bits), width), self.flags(width)
+        if isinstance(operand, Symbol):
+            width = 64 if wide else 32
+            return self.constant_row(("sym", operand, width), operand, width), self.flags(width)
+        if isinstance(operand, Special):
+            if operand.name == "cc":
+                self.cc = 0
+                return ~-1, PREDICATE
+            if operand.name in FILLS:
+                return self.fill_row(operand.name), 0
+            if operand.name in LAUNCH_CONSTANTS or operand.name.startswith("envreg"):
+                width = 64 if wide else 32
+                return self.constant_row(("launch", operand.name, width), ("launch", operand.name), width), self.flags(width)
+            raise self.refuse(instruction, f"special register %{operand.name} is not supported")
+        raise self.refuse(instruction, f"operand {operand} is not supported here")
+
+    @staticmethod
+    def flags(width: int) -> int:
+        return WIDE if width == 64 else PREDICATE if width == 1 else 0
+
+    def refuse(self, instruction: Instruction, message: str, rule: str = "") -> PtxError:
+        return PtxError(message, Where(self.filename, instruction.line, instruction.column), rule)
+
+    # Decoding.
+    def decode(self) -> Program:
+        code = self.function.instructions
+        table = np.zeros(len(code) + 1, S.INSTRUCTION)
+        joins = meeting_points(self.function)
+        plans: list[tuple[list[int], list[int], list[int]]] = []
+        for k, instruction in enumerate(code):
+            record = table[k]
+            record["reconverge"], record["target"], record["guard"] = joins[k], -1, -1
+            plans.append(self.decode_one(instruction, record))
+        # A last record ends lanes that run off the end, as ptxas does.
+        last = table[len(code)]
+        last["kind"], last["function"], last["guard"], last["latency"] = S.MACHINE, address_of(control.end_lanes), -1, 1
+        last["target"] = last["reconverge"] = -1
+        self.place_registers()
+        for k, (rows, inputs, outputs) in enumerate(plans):
+            record = table[k]
+            record["ops"] = len(self.ops) * 4
+            self.ops.extend(self.offset(r) | (r_flags(r)) for r in rows)
+            record["slots"], record["inputs"], record["outputs"] = len(self.slots), len(inputs), len(outputs)
+            self.slots.extend(self.slot(r) for r in inputs)
+            self.slots.extend(self.slot(r) for r in outputs)
+            guard = code[k].guard
+            if guard is not None:
+                record["guard"] = self.registers[guard.register.index]
+                record["guard_negated"] = int(guard.negated)
+        return Program(
+            self.module,
+            self.function,
+            table,
+            np.array(self.ops or [0], np.int32),
+            np.array(self.slots or [0], np.int32),
+            self.template_bytes,
+            self.register_bytes,
+            len(self.slot_of) + 1,
+            self.fills,
+            self.constants,
+            self.registers,
+            self.static_shared,
+            self.static_bytes,
+            self.dynamic_offset,
+            self.dynamic,
+            joins,
+        )
+
+    def decode_one(self, instruction: Instruction, record: np.void) -> tuple[list[tuple[int, int]], list[int], list[int]]:
+        """Fill the record of one instruction; return its operand rows and its scoreboard inputs and outputs."""
+        guard_input = []
+        if instruction.guard is not None:
+            register = instruction.guard.register
+            self.register_types[register.index] = register.type
+            guard_input = [register.index]
+        if instruction.base == "bra":
+            target = instruction.operands[0]
+            assert isinstance(target, Label)
+            record["kind"], record["target"], record["latency"] = S.BRANCH, target.target, 1
+            record["pipe"] = S.PIPES.index("alu")
+            return [], guard_input, []
+        op = self.lower(instruction)
+        if isinstance(op, MachineOp):
+            return self.decode_machine(instruction, op, record, guard_input)
+        form = op.form
+        record["kind"], record["function"] = S.LANE, lane.compile_form(form)
+        pipe = _PIPE_OF.get(form.pipe, "alu")
+        record["pipe"], record["latency"], record["issue"] = S.PIPES.index(pipe), 0, 0
+        rows = []
+        for operand, kind in zip(op.outs, form.outs, strict=True):
+            rows.append(self.lane_row(operand, kind, kind, instruction))
+        for (operand, type_), kind in zip(op.ins, form.ins, strict=True):
+            rows.append(self.lane_row(operand, type_, kind, instruction))
+        outputs = [~r for r, _ in rows[: len(op.outs)] if r < 0]
+        inputs = [~r for r, _ in rows[len(op.outs) :] if r < 0]
+        return [(r, 0) for r, _ in rows], guard_input + inputs, outputs
+
+    def lane_row(self, operand: Operand, type_: str, kind: str, instruction: Instruction) -> tuple[int, int]:
+        return self.row(operand, "pred" if kind == "pred" else type_, kind in ("u64", "u128"), instruction)
+
+    def lower(self, instruction: Instruction) -> lane.LaneOp | MachineOp:
+        if instruction.base == "mov" and isinstance(instruction.operands[1], Special):
+            name = instruction.operands[1].name
+            if name in control.CLOCKS:
+                return control.lower_clock(instruction, name)
+        if instruction.base in ("call", "brx"):
+            raise self.refuse(instruction, f"{instruction.base} is not supported")
+        if lowering := lowering_of(instruction):
+            return lowering(instruction, self)
+        if op := lane.lower(instruction):
+            return op
+        raise self.refuse(instruction, f"instruction {instruction.opcode} is not supported")
+
+    def decode_machine(
+        self, instruction: Instruction, op: MachineOp, record: np.void, guard_input: list[int]
+    ) -> tuple[list[tuple[int, int]], list[int], list[int]]:
+        record["kind"], record["function"] = S.MACHINE, address_of(op.handler)
+        if op.completion is not None:
+            record["completion"] = address_of(op.completion)
+        record["pipe"], record["latency"], record["issue"] = S.PIPES.index(op.pipe), op.latency, op.issue
+        for k, value in enumerate(op.integers):
+            record[f"imm{k}"] = np.int64(value - (1 << 64) if value >= 1 << 63 else value)
+        rows = [self.row(o, "", True, instruction) for o in op.outs]
+        rows += [self.row(o, t, width_of_type(t) == 64, instruction) for o, t in op.ins]
+        if not op.scored:
+            return rows, guard_input, []
+        outputs = [~r for r, _ in rows[: len(op.outs)] if r < 0]
+        inputs = [~r for r, _ in rows[len(op.outs) :] if r < 0]
+        return rows, guard_input + inputs, outputs
+
+    def place_registers(self) -> None:
+        offset = self.template_bytes = (self.template_bytes + 63) & ~63
+        for index, type_ in sorted(self.register_types.items()):
+            self.registers[index] = offset
+            self.slot_of[index] = len(self.slot_of)
+            width = width_of_type(type_)
+            offset += 64 if width == 1 else 128 if width <= 32 else 256 if width == 64 else 512
+        self.registers[-1] = offset
+        self.slot_of[-1] = len(self.slot_of)
+        self.register_bytes = offset + 64
+
+    def offset(self, row: tuple[int, int]) -> int:
+        return row[0] if row[0] >= 0 else self.registers[~row[0]]
+
+    def slot(self, index: int) -> int:
+        return self.slot_of[index]
+
+
+def r_flags(row: tuple[int, int]) -> int:
+    """Return the flag bits of an operand row."""
+    return row[1]
+
+
+_PIPE_OF = {"alu": "alu", "fma": "fma", "fmaheavy": "imad", "imad": "imad", "mufu": "mufu", "cvt": "cvt", "f64": "f64", "half": "half"}
+
+
+def place_shared(module: Module, function: Function) -> tuple[dict[str, int], int, int, bool]:
+    """Lay out shared variables: static ones in order from 0x400 of the window, then the dynamic ones, which share one start.
+    Returns (offset by name, static bytes, start of dynamic memory, whether there is any)."""
+    offset = SHARED_START
+    places: dict[str, int] = {}
+    external: list[Variable] = []
+    align = 16
+    for variable in (*module.variables.values(), *function.variables):
+        if variable.space != "shared":
+            continue
+        if variable.extern or variable.size == 0:
+            external.append(variable)
+            align = max(align, variable.align)
+            continue
+        offset = -(-offset // variable.align) * variable.align
+        places[variable.name] = offset
+        offset += variable.size
+    static_bytes = offset - SHARED_START
+    dynamic = -(-offset // align) * align
+    for variable in external:
+        places[variable.name] = dynamic
+    return places, static_bytes, dynamic, bool(external)
+
+
+def decode(module: Module, function: Function) -> Program:
+    """Decode an entry function. Raises PtxError naming an instruction that is not supported."""
+    return _Decoder(module, function).decode()
+
+
+def set_latencies(program: Program, model) -> None:
+    """Fill in latencies and pipe times of lane instructions for a device model."""
+    issue = model.issue
+    table = program.instructions
+    for k, name in enumerate(S.PIPES):
+        if name == "memory":
+            continue
+        rows = (table["pipe"] == k) & (table["kind"] == S.LANE)
+        table["latency"][rows] = getattr(issue, f"{name}_latency")
+        table["issue"][rows] = getattr(issue, f"{name}_cycles")

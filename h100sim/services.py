@@ -1,0 +1,182 @@
+"""What instructions and units may ask of the machine: queue something, record an event, fail, wait and wake.
+
+Everything here works on the tables of :mod:`h100sim.state` and is called from compiled code. Queue order is (time, priority,
+sequence), so a run is deterministic to the byte.
+"""
+
+from __future__ import annotations
+
+from . import state as S
+from .native import i64, jit
+from .trace import Event, Wait
+
+#: Kinds of queue item: a warp or an asynchronous operation of a unit.
+ITEM_WARP, ITEM_ASYNC = 0, 1
+PRIORITY_UNIT, PRIORITY_WARP = 0, 1
+
+_BLOCKED, _RESUMED = int(Event.BLOCKED), int(Event.RESUMED)
+_RECONVERGENCE = int(Wait.RECONVERGENCE)
+_MANY = 1 << 40
+
+
+@jit
+def push(ctx, time, priority, kind, index):
+    """Put an item into the queue."""
+    c = S.context(ctx)
+    times, keys, items = i64(c.heap_time, _MANY), i64(c.heap_key, _MANY), i64(c.heap_item, _MANY)
+    key = (priority << 56) | c.sequence
+    c.sequence += 1
+    i = c.heap_size
+    c.heap_size += 1
+    while i > 0:
+        up = (i - 1) >> 1
+        if times[up] < time or (times[up] == time and keys[up] < key):
+            break
+        times[i], keys[i], items[i] = times[up], keys[up], items[up]
+        i = up
+    times[i], keys[i], items[i] = time, key, (kind << 32) | index
+
+
+@jit
+def pop(ctx):
+    """Remove the earliest item and return it; its time is ``heap_time[0]`` before the call."""
+    c = S.context(ctx)
+    times, keys, items = i64(c.heap_time, _MANY), i64(c.heap_key, _MANY), i64(c.heap_item, _MANY)
+    result = items[0]
+    c.heap_size -= 1
+    n = c.heap_size
+    time, key, item = times[n], keys[n], items[n]
+    i = 0
+    while True:
+        child = 2 * i + 1
+        if child >= n:
+            break
+        other = child + 1
+        if other < n and (
+            times[other] < times[child] or (times[other] == times[child] and keys[other] < keys[child])
+        ):
+            child = other
+        if time < times[child] or (time == times[child] and key < keys[child]):
+            break
+        times[i], keys[i], items[i] = times[child], keys[child], items[child]
+        i = child
+    times[i], keys[i], items[i] = time, key, item
+    return result
+
+
+@jit
+def emit(ctx, time, kind, cta, warp, pc, mask, op, a, b, c_, d):
+    """Append an event. The caller's loop has made sure that there is room."""
+    c = S.context(ctx)
+    if c.trace_level == 0:
+        return
+    e = S.events(ctx)[c.n_events]
+    e.time, e.kind, e.cta, e.warp, e.pc = time, kind, cta, warp, pc
+    e.mask, e.op, e.a, e.b, e.c, e.d = mask, op, a, b, c_, d
+    c.n_events += 1
+
+
+@jit
+def emit_here(ctx, kind, op, a, b, c_, d):
+    """Append an event of the instruction being executed."""
+    c = S.context(ctx)
+    if c.trace_level:
+        w = S.warps(ctx)[c.warp]
+        emit(ctx, c.now, kind, S.ctas(ctx)[w.cta].id, w.id, c.pc, c.mask, op, a, b, c_, d)
+
+
+@jit
+def fail(ctx, code, a, b, c_):
+    """Record an error of the instruction being executed and return the status that stops the run."""
+    c = S.context(ctx)
+    c.error, c.error_a, c.error_b, c.error_c = code, a, b, c_
+    c.error_warp, c.error_pc = c.warp, c.pc
+    return S.S_ERROR
+
+
+@jit
+def enqueue(ctx, w, time):
+    """Let a warp continue at ``time`` at the earliest."""
+    W = S.warps(ctx)[w]
+    if time > W.time:
+        W.time = time
+    W.state = S.W_RUNNING
+    if W.queued == 0:
+        W.queued = 1
+        push(ctx, W.time, PRIORITY_WARP, ITEM_WARP, w)
+
+
+@jit
+def block(ctx, wait, thing, parity, value):
+    """Suspend the lanes of the instruction being executed; it is executed again when they are woken."""
+    c = S.context(ctx)
+    node = S.nodes(ctx)[c.warp * S.NODES_PER_WARP + c.node]
+    if node.wait != wait or node.wait_object != thing or node.woken == 0:
+        node.since = c.now
+        emit_here(ctx, _BLOCKED, -1, wait, thing, parity, value)
+    node.state, node.wait, node.wait_object = S.BLOCKED, wait, thing
+    node.wait_parity, node.wait_value = parity, value
+    node.woken, node.expired = 0, 0
+    return S.S_BLOCK
+
+
+@jit
+def wake(ctx, w, n, time):
+    """Let suspended lanes try their instruction again at ``time``."""
+    c = S.context(ctx)
+    node = S.nodes(ctx)[w * S.NODES_PER_WARP + n]
+    node.state, node.woken = S.READY, 1
+    W = S.warps(ctx)[w]
+    emit(ctx, time, _RESUMED, S.ctas(ctx)[W.cta].id, W.id, node.pc, node.mask, -1, node.wait, node.wait_object, time - node.since, 0)
+    if W.state == S.W_BLOCKED:
+        W.node = n
+        enqueue(ctx, w, time)
+
+
+@jit
+def wake_waiters(ctx, cta, wait, thing, time):
+    """Wake every group of lanes of a CTA that waits for ``thing``; return how many there were."""
+    warps, nodes = S.warps(ctx), S.nodes(ctx)
+    c = S.context(ctx)
+    count = 0
+    for rank in range(c.warps_per_cta):
+        w = cta * c.warps_per_cta + rank
+        if warps[w].state == S.W_UNUSED or warps[w].state == S.W_EXITED:
+            continue
+        for n in range(S.NODES_PER_WARP):
+            node = nodes[w * S.NODES_PER_WARP + n]
+            if node.state == S.BLOCKED and node.wait == wait and node.wait_object == thing:
+                wake(ctx, w, n, time)
+                count += 1
+    return count
+
+
+@jit
+def lanes_at(ctx, w, wait, thing):
+    """Return the lanes of a warp that are suspended for ``thing``, and those of the group being executed."""
+    c = S.context(ctx)
+    lanes = c.mask
+    for n in range(S.NODES_PER_WARP):
+        node = S.nodes(ctx)[w * S.NODES_PER_WARP + n]
+        if node.state == S.BLOCKED and node.wait == wait and node.wait_object == thing:
+            lanes |= node.mask
+    return lanes
+
+
+@jit
+def gather(ctx, members):
+    """Return the lanes that execute a ``.sync`` instruction together, once every lane of ``members`` that has not ended
+    stands at it; the groups that waited go on behind it. Returns 0 after suspending the executing group."""
+    c = S.context(ctx)
+    W = S.warps(ctx)[c.warp]
+    here = lanes_at(ctx, c.warp, _RECONVERGENCE, c.pc)
+    if here & members != members & W.alive:
+        block(ctx, _RECONVERGENCE, c.pc, 0, members)
+        return 0
+    if here != c.mask:
+        for n in range(S.NODES_PER_WARP):
+            node = S.nodes(ctx)[c.warp * S.NODES_PER_WARP + n]
+            if node.state == S.BLOCKED and node.wait == _RECONVERGENCE and node.wait_object == c.pc:
+                wake(ctx, c.warp, n, c.now + 1)
+                node.pc += 1
+    return here & members

@@ -1,0 +1,447 @@
+"""The state of a launch as flat tables, so that compiled code runs over it and a checkpoint is a copy of arrays.
+
+Python sees the tables as NumPy structured arrays; compiled code reaches them through the context record, whose address every
+instruction receives. All tables are allocated once per launch by :func:`h100sim.machine.Machine`; none refers to Python.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import carray
+
+from .native import as_pointer, jit
+from .trace import CTA_INFO, EVENT, WARP_INFO
+
+NODES_PER_WARP = 64
+BARRIERS_PER_CTA = 16
+WGMMA_RING = 64
+PIPES = ("alu", "fma", "imad", "half", "cvt", "mufu", "f64", "memory")
+
+#: One decoded instruction. ``ops`` is the address of its operand offsets, ``inputs``/``outputs`` count scoreboard slots at
+#: ``slots``; ``reconverge`` is the instruction where the sides of a branch meet again.
+INSTRUCTION = np.dtype(
+    [
+        ("function", "i8"),
+        ("completion", "i8"),
+        ("ops", "i8"),
+        ("kind", "i4"),
+        ("guard", "i4"),
+        ("guard_negated", "i4"),
+        ("pipe", "i4"),
+        ("latency", "i4"),
+        ("issue", "i4"),
+        ("slots", "i4"),
+        ("inputs", "i4"),
+        ("outputs", "i4"),
+        ("target", "i4"),
+        ("reconverge", "i4"),
+        ("flags", "i4"),
+        ("imm0", "i8"),
+        ("imm1", "i8"),
+        ("imm2", "i8"),
+        ("imm3", "i8"),
+        ("imm4", "i8"),
+        ("imm5", "i8"),
+    ],
+    align=True,
+)
+
+LANE, BRANCH, MACHINE = 0, 1, 2
+
+#: A group of lanes of a warp that run together, or a place where groups meet again (a join). Nodes form a tree: a branch that
+#: diverges turns its node into a join and adds a child per side; a child that reaches ``reconverge`` is merged into its
+#: parent, which runs on when no child is left.
+NODE = np.dtype(
+    [
+        ("state", "i4"),
+        ("parent", "i4"),
+        ("children", "i4"),
+        ("pc", "i4"),
+        ("reconverge", "i4"),
+        ("mask", "u4"),
+        ("wait", "i4"),
+        ("wait_parity", "i4"),
+        ("wait_object", "i8"),
+        ("wait_value", "i8"),
+        ("since", "i8"),
+        ("expired", "i4"),
+        ("woken", "i4"),
+    ],
+    align=True,
+)
+FREE, READY, BLOCKED, JOIN = 0, 1, 2, 3
+
+WARP = np.dtype(
+    [
+        ("id", "i4"),
+        ("cta", "i4"),
+        ("rank", "i4"),
+        ("sm", "i4"),
+        ("scheduler", "i4"),
+        ("state", "i4"),
+        ("node", "i4"),
+        ("alive", "u4"),
+        ("queued", "i4"),
+        ("group", "i4"),
+        ("registers", "i4"),
+        ("steps", "i4"),
+        ("regs", "i8"),
+        ("ready", "i8"),
+        ("time", "i8"),
+        ("tma_last", "i8"),
+        ("issued", "i8"),
+    ],
+    align=True,
+)
+W_UNUSED, W_RUNNING, W_BLOCKED, W_EXITED = 0, 1, 2, 3
+
+CTA = np.dtype(
+    [
+        ("id", "i4"),
+        ("state", "i4"),
+        ("sm", "i4"),
+        ("warps", "i4"),
+        ("alive", "i4"),
+        ("cluster", "i4"),
+        ("cluster_rank", "i4"),
+        ("cluster_size", "i4"),
+        ("cluster_slot", "i4"),
+        ("register_pool", "i4"),
+        ("mbarriers", "i4"),
+        ("pending", "i4"),
+        ("start", "i8"),
+        ("end", "i8"),
+        ("shared", "i8"),
+        ("cluster_generation", "i8"),
+        ("cluster_arrived", "i4"),
+    ],
+    align=True,
+)
+
+MBARRIER = np.dtype(
+    [
+        ("identity", "i4"),
+        ("live", "i4"),
+        ("cta", "i4"),
+        ("offset", "i4"),
+        ("pending", "i4"),
+        ("expected", "i4"),
+        ("phase", "i8"),
+        ("tx", "i8"),
+        ("init_pc", "i4"),
+        ("waiters", "i4"),
+    ],
+    align=True,
+)
+
+BARRIER = np.dtype([("expected", "i4"), ("arrived", "i4"), ("generation", "i8"), ("active", "i4"), ("waiters", "i4")], align=True)
+
+#: An asynchronous operation in flight. ``identity`` is never reused; the slot is.
+ASYNC = np.dtype(
+    [
+        ("completion", "i8"),
+        ("identity", "i4"),
+        ("state", "i4"),
+        ("kind", "i4"),
+        ("cta", "i4"),
+        ("warp", "i4"),
+        ("lane", "i4"),
+        ("pc", "i4"),
+        ("group", "i4"),
+        ("mbarrier", "i4"),
+        ("plan", "i4"),
+        ("peer", "i4"),
+        ("multicast", "i4"),
+        ("bytes", "i8"),
+        ("shared", "i8"),
+        ("address", "i8"),
+        ("coords", "i8", (5,)),
+        ("offsets", "i8", (3,)),
+        ("descriptor_a", "i8"),
+        ("descriptor_b", "i8"),
+        ("sequence", "i8"),
+        ("arrived", "i4"),
+        ("scale_d", "i4"),
+        ("issued", "i8"),
+        ("read", "i8"),
+        ("done", "i8"),
+    ],
+    align=True,
+)
+A_FREE, A_WAITING, A_FLYING, A_READ = 0, 1, 2, 3
+A_WGMMA = 100
+
+#: The wgmma state of four warps. Sequence numbers count the wgmmas of the warpgroup; ``ends`` holds, per committed group, the
+#: sequence number after its last wgmma.
+WARPGROUP = np.dtype(
+    [
+        ("created", "i8"),
+        ("completed", "i8"),
+        ("issued", "i8", (4,)),
+        ("committed", "i8", (4,)),
+        ("ring", "i4", (WGMMA_RING,)),
+        ("ends", "i8", (WGMMA_RING,)),
+        ("last_done", "i8"),
+    ],
+    align=True,
+)
+
+SM = np.dtype(
+    [
+        ("tensor_free", "i8"),
+        ("tma_free", "i8"),
+        ("shared_free", "i8"),
+        ("mbarrier_free", "i8"),
+        ("tensor_busy", "i8"),
+        ("tma_bytes", "i8"),
+        ("wgmma_open", "i4"),
+        ("ctas", "i4"),
+    ],
+    align=True,
+)
+
+#: The numbers of a device that compiled code needs, copied from :mod:`h100sim.devices` by name.
+TIMING = np.dtype(
+    [
+        (name, "f8" if name.endswith("per_cycle") else "i8")
+        for name in (
+            "branch_cycles",
+            "shared_load_latency",
+            "shared_store_latency",
+            "mbarrier_arrive_cycles",
+            "mbarrier_wait_latency",
+            "mbarrier_wake_cycles",
+            "mbarrier_suspend_cycles",
+            "named_release_cycles",
+            "named_arrive_cycles",
+            "named_wake_cycles",
+            "cluster_release_cycles",
+            "fence_cycles",
+            "wgmma_operand_cycles",
+            "wgmma_floor_cycles",
+            "wgmma_tail_cycles",
+            "wgmma_issue_cycles",
+            "wgmma_queue_depth",
+            "tma_issue_cycles",
+            "tma_first_issue_cycles",
+            "tma_latency_cycles",
+            "tma_bytes_per_cycle",
+            "tma_box_cycles",
+            "tma_store_latency_cycles",
+            "tma_store_bytes_per_cycle",
+            "l2_latency",
+            "l2_bytes_per_cycle",
+            "hbm_extra_latency",
+            "hbm_bytes_per_cycle",
+            "global_store_cycles",
+            "launch_cycles",
+        )
+    ],
+    align=True,
+)
+
+#: Why compiled code came back to Python.
+R_IDLE, R_STEP, R_UNTIL, R_TRACE_FULL, R_ERROR, R_GROW, R_HOST, R_DONE = 0, 1, 2, 3, 4, 5, 6, 7
+
+#: What an instruction or a unit says when it returns.
+S_NEXT, S_BLOCK, S_JUMPED, S_EXITED, S_ERROR, S_GROW, S_HOST, S_RETRY = 0, 1, 2, 3, 4, 5, 6, 7
+
+CONTEXT = np.dtype(
+    [
+        # tables
+        ("instructions", "i8"),
+        ("slots", "i8"),
+        ("warps", "i8"),
+        ("nodes", "i8"),
+        ("ctas", "i8"),
+        ("mbarriers", "i8"),
+        ("mbarrier_index", "i8"),
+        ("barriers", "i8"),
+        ("asyncs", "i8"),
+        ("groups", "i8"),
+        ("sms", "i8"),
+        ("timing", "i8"),
+        ("scheduler_free", "i8"),
+        ("pipe_free", "i8"),
+        ("lane_groups", "i8"),
+        ("heap_time", "i8"),
+        ("heap_key", "i8"),
+        ("heap_item", "i8"),
+        ("shared", "i8"),
+        ("registers", "i8"),
+        ("ready", "i8"),
+        ("register_template", "i8"),
+        ("fills", "i8"),
+        ("parameters", "i8"),
+        ("constants", "i8"),
+        ("local", "i8"),
+        ("arena", "i8"),
+        ("allocation_starts", "i8"),
+        ("allocation_ends", "i8"),
+        ("plans", "i8"),
+        ("plan_addresses", "i8"),
+        ("events", "i8"),
+        ("lanes", "i8"),
+        ("cta_info", "i8"),
+        ("warp_info", "i8"),
+        ("touched", "i8"),
+        ("scratch", "i8"),
+        # sizes
+        ("n_slots", "i8"),
+        ("warps_per_cta", "i8"),
+        ("n_sms", "i8"),
+        ("shared_stride", "i8"),
+        ("shared_size", "i8"),
+        ("register_bytes", "i8"),
+        ("template_bytes", "i8"),
+        ("ready_slots", "i8"),
+        ("n_fills", "i8"),
+        ("mbarriers_per_cta", "i8"),
+        ("async_capacity", "i8"),
+        ("heap_capacity", "i8"),
+        ("event_capacity", "i8"),
+        ("lane_capacity", "i8"),
+        ("parameter_bytes", "i8"),
+        ("constant_bytes", "i8"),
+        ("local_bytes", "i8"),
+        ("arena_base", "i8"),
+        ("arena_bytes", "i8"),
+        ("n_allocations", "i8"),
+        ("n_plans", "i8"),
+        ("touched_bytes", "i8"),
+        ("n_ctas", "i8"),
+        ("grid_x", "i8"),
+        ("grid_y", "i8"),
+        ("grid_z", "i8"),
+        ("block_x", "i8"),
+        ("block_y", "i8"),
+        ("block_z", "i8"),
+        ("cluster_x", "i8"),
+        ("cluster_y", "i8"),
+        ("cluster_z", "i8"),
+        ("cluster_size", "i8"),
+        ("registers_per_thread", "i8"),
+        ("sm_registers", "i8"),
+        # what to do
+        ("values", "i8"),
+        ("trace_level", "i8"),
+        ("max_steps", "i8"),
+        ("until", "i8"),
+        ("schedule", "i8"),
+        ("clock_mhz", "i8"),
+        ("fixed_registers", "i8"),
+        ("seed", "i8"),
+        # progress
+        ("now", "i8"),
+        ("sequence", "i8"),
+        ("heap_size", "i8"),
+        ("steps", "i8"),
+        ("progress", "i8"),
+        ("next_cta", "i8"),
+        ("ctas_done", "i8"),
+        ("n_events", "i8"),
+        ("n_lanes", "i8"),
+        ("lanes_total", "i8"),
+        ("events_total", "i8"),
+        ("next_identity", "i8"),
+        ("next_mbarrier", "i8"),
+        ("async_free", "i8"),
+        ("asyncs_open", "i8"),
+        ("clock_reads", "i8"),
+        ("l2_free", "f8"),
+        ("hbm_free", "f8"),
+        ("instructions_issued", "i8"),
+        ("last_allocation", "i8"),
+        # the instruction being executed
+        ("warp", "i8"),
+        ("node", "i8"),
+        ("pc", "i8"),
+        ("mask", "i8"),
+        ("latency", "i8"),
+        ("issue", "i8"),
+        ("retry", "i8"),
+        # an error: a code of h100sim.faults and its arguments
+        ("error", "i8"),
+        ("error_a", "i8"),
+        ("error_b", "i8"),
+        ("error_c", "i8"),
+        ("error_warp", "i8"),
+        ("error_pc", "i8"),
+        ("grow", "i8"),
+        ("host", "i8"),
+    ],
+    align=True,
+)
+
+_MANY = 1 << 40
+
+
+@jit
+def context(ctx):
+    """Return the context record."""
+    return carray(as_pointer(ctx), (1,), CONTEXT)[0]
+
+
+@jit
+def instructions(ctx):
+    return carray(as_pointer(context(ctx).instructions), (_MANY,), INSTRUCTION)
+
+
+@jit
+def warps(ctx):
+    return carray(as_pointer(context(ctx).warps), (_MANY,), WARP)
+
+
+@jit
+def nodes(ctx):
+    return carray(as_pointer(context(ctx).nodes), (_MANY,), NODE)
+
+
+@jit
+def ctas(ctx):
+    return carray(as_pointer(context(ctx).ctas), (_MANY,), CTA)
+
+
+@jit
+def mbarriers(ctx):
+    return carray(as_pointer(context(ctx).mbarriers), (_MANY,), MBARRIER)
+
+
+@jit
+def barriers(ctx):
+    return carray(as_pointer(context(ctx).barriers), (_MANY,), BARRIER)
+
+
+@jit
+def asyncs(ctx):
+    return carray(as_pointer(context(ctx).asyncs), (_MANY,), ASYNC)
+
+
+@jit
+def groups(ctx):
+    return carray(as_pointer(context(ctx).groups), (_MANY,), WARPGROUP)
+
+
+@jit
+def sms(ctx):
+    return carray(as_pointer(context(ctx).sms), (_MANY,), SM)
+
+
+@jit
+def timing(ctx):
+    return carray(as_pointer(context(ctx).timing), (1,), TIMING)[0]
+
+
+@jit
+def events(ctx):
+    return carray(as_pointer(context(ctx).events), (_MANY,), EVENT)
+
+
+@jit
+def cta_info(ctx):
+    return carray(as_pointer(context(ctx).cta_info), (_MANY,), CTA_INFO)
+
+
+@jit
+def warp_info(ctx):
+    return carray(as_pointer(context(ctx).warp_info), (_MANY,), WARP_INFO)

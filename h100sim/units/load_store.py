@@ -1,0 +1,367 @@
+"""ld, st: loads and stores of every state space, width and vector length; cvta, isspacep, mapa, getctarank.
+
+Left out: textures and surfaces (refused). Cache operators, eviction priorities and prefetch sizes are accepted and have no
+effect on time.
+
+Spec: PTX ISA 9.1, "Data Movement and Conversion Instructions: ld", "st", "cvta", "isspacep", "mapa", "getctarank".
+"""
+
+from __future__ import annotations
+
+from .. import state as S
+from ..isa.machine import (
+    Environment,
+    MachineOp,
+    current,
+    flatten,
+    get,
+    machine_instruction,
+    operand,
+    put,
+    refuse,
+)
+from ..memory.windows import (
+    CODES,
+    CONST,
+    GENERIC,
+    GLOBAL,
+    LOCAL,
+    PARAM,
+    SHARED,
+    WINDOWS,
+    pointer,
+    shared_offset,
+    space_of_generic,
+)
+from ..native import i32, i64, jit, u8
+from ..ptx.module import Address, Instruction, Operand, Symbol
+from ..services import emit
+from ..trace import Access, Event
+
+_MEMORY, _BANK_CONFLICT = int(Event.MEMORY), int(Event.BANK_CONFLICT)
+_READ, _WRITE, _ATOMIC = int(Access.READ), int(Access.WRITE), int(Access.ATOMIC)
+_RELEASE, _ACQUIRE, _VOLATILE = int(Access.RELEASE), int(Access.ACQUIRE), int(Access.VOLATILE)
+
+_SPACES = ("global", "shared", "local", "const", "param")
+
+
+def space_name(instruction: Instruction) -> str:
+    """Return the state space an instruction names ("" for generic); sub-spaces like shared::cta count as their space."""
+    for modifier in instruction.modifiers:
+        name = modifier.split("::")[0]
+        if name in _SPACES:
+            return name
+    return ""
+
+
+def address_operand(instruction: Instruction, address: Operand, environment: Environment, what: str = "address") -> tuple[Operand, int]:
+    """Split ``[base + offset]`` into the operand that becomes a register row and the byte offset."""
+    if not isinstance(address, Address):
+        raise refuse(instruction, f"{instruction.base} {what} must be in brackets", environment)
+    if address.base is None:
+        return Symbol("", address.offset), 0
+    if isinstance(address.base, Symbol):
+        return Symbol(address.base.name, address.base.offset + address.offset), 0
+    return address.base, address.offset
+
+
+def element_bytes(instruction: Instruction) -> tuple[int, bool]:
+    """Return the size in bytes and the signedness of the element type of a load or store."""
+    type_ = instruction.types[-1]
+    return int("".join(ch for ch in type_ if ch.isdigit()).replace("16x2", "32")) // 8, type_[0] == "s"
+
+
+def vector_length(instruction: Instruction) -> int:
+    """Return the number of elements that a load or store moves per lane."""
+    for modifier in instruction.modifiers:
+        if modifier in ("v2", "v4", "v8"):
+            return int(modifier[1:])
+    return 1
+
+
+@jit
+def record(ctx, regs, ops, k, offset, mask, size, space, access):
+    """Append a memory event with the addresses of all lanes; operand ``k`` is the address."""
+    c = S.context(ctx)
+    if c.trace_level == 0:
+        return
+    row = i64(c.lanes + c.n_lanes * 256, 32)
+    op = operand(ops, k)
+    w = S.warps(ctx)[c.warp]
+    kind = space
+    for lane in range(32):
+        row[lane] = -1
+        if (mask >> lane) & 1:
+            address = get(regs, op, lane) + offset
+            if space == GENERIC:
+                kind = space_of_generic(address)
+                if kind != GLOBAL:
+                    address &= (1 << 40) - 1
+            if kind == SHARED:
+                address = shared_offset(ctx, w.cta, address)
+            row[lane] = address
+    if kind == CONST or kind == PARAM or kind == LOCAL:
+        return
+    emit(ctx, c.now, _MEMORY, S.ctas(ctx)[w.cta].id, w.id, c.pc, mask, -1, c.lanes_total + c.n_lanes, size, kind, access)
+    c.n_lanes += 1
+
+
+@jit
+def wavefronts(ctx, regs, ops, k, offset, mask, size):
+    """Return how many passes the shared-memory port needs: in each group of lanes that together ask for 128 bytes, the
+    largest number of different 32-bit words in one bank."""
+    op = operand(ops, k)
+    lanes_per_group = 32 if size <= 4 else 128 // size
+    words_per_lane = 1 if size <= 4 else size // 4
+    scratch = i32(S.context(ctx).scratch, 32 * 33)
+    total = 0
+    for start in range(0, 32, lanes_per_group):
+        for bank in range(32):
+            scratch[bank * 33] = 0
+        worst = 0
+        for lane in range(start, start + lanes_per_group):
+            if not (mask >> lane) & 1:
+                continue
+            address = get(regs, op, lane) + offset
+            for j in range(words_per_lane):
+                word = (address >> 2) + j
+                base = (word & 31) * 33
+                known = False
+                for m in range(scratch[base]):
+                    if scratch[base + 1 + m] == word:
+                        known = True
+                        break
+                if not known:
+                    scratch[base] += 1
+                    scratch[base + scratch[base]] = word
+                    worst = max(worst, scratch[base])
+        total += worst
+    return total
+
+
+@jit
+def shared_time(ctx, regs, ops, k, offset, mask, size, is_load):
+    """Charge the shared-memory port and set the latency of the instruction being executed."""
+    c, T = S.context(ctx), S.timing(ctx)
+    passes = wavefronts(ctx, regs, ops, k, offset, mask, size)
+    ideal = 1 if size <= 4 else size // 4
+    sm = S.sms(ctx)[S.warps(ctx)[c.warp].sm]
+    start = max(c.now, sm.shared_free)
+    sm.shared_free = start + passes
+    c.latency = start - c.now + passes - 1 + (T.shared_load_latency if is_load else T.shared_store_latency)
+    if passes > ideal and c.trace_level:
+        w = S.warps(ctx)[c.warp]
+        emit(ctx, c.now, _BANK_CONFLICT, S.ctas(ctx)[w.cta].id, w.id, c.pc, mask, -1, passes, ideal, 0, 0)
+
+
+@jit
+def global_time(ctx, size_bytes):
+    """Charge L2 for a global access of a warp and return when the answer is back."""
+    c, T = S.context(ctx), S.timing(ctx)
+    start = max(float(c.now), c.l2_free)
+    c.l2_free = start + size_bytes / T.l2_bytes_per_cycle
+    return int(start) + T.l2_latency
+
+
+def load(regs, mask, ops, ctx):
+    c = S.context(ctx)
+    ins = current(ctx)
+    offset, space, size, count, signed, access = ins.imm0, ins.imm1, ins.imm2, ins.imm3, ins.imm4, ins.imm5
+    where = operand(ops, count)
+    total = size * count
+    kind = space
+    for lane in range(32):
+        if not (mask >> lane) & 1:
+            continue
+        address = get(regs, where, lane) + offset
+        source = pointer(ctx, c.warp, lane, space, address, total)
+        if source == 0:
+            return S.S_ERROR
+        if space == GENERIC:
+            kind = space_of_generic(address)
+        for k in range(count):
+            data = u8(source + k * size, size)
+            value = 0
+            for b in range(size):
+                value |= int(data[b]) << (8 * b)
+            if signed and size < 8 and (value >> (8 * size - 1)) & 1:
+                value -= 1 << (8 * size)
+            put(regs, operand(ops, k), lane, value)
+    if kind == SHARED:
+        shared_time(ctx, regs, ops, count, offset, mask, total, True)
+        record(ctx, regs, ops, count, offset, mask, total, space, access)
+    elif kind == GLOBAL or kind == LOCAL:
+        c.latency = global_time(ctx, total * 32) - c.now
+        record(ctx, regs, ops, count, offset, mask, total, space, access)
+    return S.S_NEXT
+
+
+def load_uniform(regs, mask, ops, ctx):
+    """A parameter or constant at a fixed address: one read, the same value for all lanes."""
+    c = S.context(ctx)
+    ins = current(ctx)
+    size, count, signed = ins.imm2, ins.imm3, ins.imm4
+    address = get(regs, operand(ops, count), 0) + ins.imm0
+    source = pointer(ctx, c.warp, 0, ins.imm1, address, size * count)
+    if source == 0:
+        return S.S_ERROR
+    for k in range(count):
+        data = u8(source + k * size, size)
+        value = 0
+        for b in range(size):
+            value |= int(data[b]) << (8 * b)
+        if signed and size < 8 and (value >> (8 * size - 1)) & 1:
+            value -= 1 << (8 * size)
+        op = operand(ops, k)
+        for lane in range(32):
+            if (mask >> lane) & 1:
+                put(regs, op, lane, value)
+    return S.S_NEXT
+
+
+def store(regs, mask, ops, ctx):
+    c = S.context(ctx)
+    ins = current(ctx)
+    offset, space, size, count, access = ins.imm0, ins.imm1, ins.imm2, ins.imm3, ins.imm5
+    where = operand(ops, 0)
+    total = size * count
+    kind = space
+    for lane in range(32):
+        if not (mask >> lane) & 1:
+            continue
+        address = get(regs, where, lane) + offset
+        target = pointer(ctx, c.warp, lane, space, address, total)
+        if target == 0:
+            return S.S_ERROR
+        if space == GENERIC:
+            kind = space_of_generic(address)
+        for k in range(count):
+            value = get(regs, operand(ops, 1 + k), lane)
+            data = u8(target + k * size, size)
+            for b in range(size):
+                data[b] = (value >> (8 * b)) & 0xFF
+    c.progress += 1
+    if kind == SHARED:
+        shared_time(ctx, regs, ops, 0, offset, mask, total, False)
+        record(ctx, regs, ops, 0, offset, mask, total, space, access)
+    elif kind == GLOBAL or kind == LOCAL:
+        c.issue = S.timing(ctx).global_store_cycles
+        record(ctx, regs, ops, 0, offset, mask, total, space, access)
+    return S.S_NEXT
+
+
+def add_constant(regs, mask, ops, ctx):
+    """d = a + imm0, for conversions between the windows of state spaces."""
+    add = current(ctx).imm0
+    d, a = operand(ops, 0), operand(ops, 1)
+    for lane in range(32):
+        if (mask >> lane) & 1:
+            put(regs, d, lane, get(regs, a, lane) + add)
+    return S.S_NEXT
+
+
+def is_in_window(regs, mask, ops, ctx):
+    """p = the generic address a lies in space imm0."""
+    space = current(ctx).imm0
+    p, a = operand(ops, 0), operand(ops, 1)
+    for lane in range(32):
+        if (mask >> lane) & 1:
+            put(regs, p, lane, 1 if space_of_generic(get(regs, a, lane)) == space else 0)
+    return S.S_NEXT
+
+
+def map_rank(regs, mask, ops, ctx):
+    """d = the shared address a with the CTA rank b (imm0: window of generic addresses, 0 for shared addresses)."""
+    window = current(ctx).imm0
+    d, a, b = operand(ops, 0), operand(ops, 1), operand(ops, 2)
+    for lane in range(32):
+        if (mask >> lane) & 1:
+            put(regs, d, lane, window + ((get(regs, a, lane) & 0xFFFFFF) | ((get(regs, b, lane) & 0xFF) << 24)))
+    return S.S_NEXT
+
+
+def rank_of(regs, mask, ops, ctx):
+    """d = the CTA rank in the shared address a."""
+    c = S.context(ctx)
+    cta = S.warps(ctx)[c.warp].cta
+    d, a = operand(ops, 0), operand(ops, 1)
+    for lane in range(32):
+        if (mask >> lane) & 1:
+            put(regs, d, lane, (shared_offset(ctx, cta, get(regs, a, lane) & 0xFFFFFFFFFF) >> 24) & 0xFF)
+    return S.S_NEXT
+
+
+def _flags(instruction: Instruction, access: int) -> int:
+    for modifier, bit in (("release", _RELEASE), ("acquire", _ACQUIRE), ("acq_rel", _RELEASE | _ACQUIRE)):
+        if instruction.has(modifier):
+            access |= bit
+    if instruction.has("volatile") or instruction.has("relaxed"):
+        access |= _VOLATILE
+    return access
+
+
+@machine_instruction("ld", "ldu")
+def lower_load(instruction: Instruction, environment: Environment) -> MachineOp:
+    space = space_name(instruction)
+    size, signed = element_bytes(instruction)
+    count = vector_length(instruction)
+    outs = flatten(instruction.operands[0])
+    if len(outs) != count:
+        raise refuse(instruction, f"ld destination must have {count} elements, not {len(outs)}", environment)
+    base, offset = address_operand(instruction, instruction.operands[1], environment)
+    uniform = space in ("param", "const") and isinstance(base, Symbol)
+    integers = (offset, CODES[space], size, count, int(signed), _flags(instruction, _READ))
+    latency = 8 if uniform else 30
+    return MachineOp(load_uniform if uniform else load, outs, ((base, "u64"),), integers, latency=latency)
+
+
+@machine_instruction("st")
+def lower_store(instruction: Instruction, environment: Environment) -> MachineOp:
+    if instruction.has("async"):
+        raise refuse(instruction, f"{instruction.opcode} is not supported", environment)
+    space = space_name(instruction)
+    size, _ = element_bytes(instruction)
+    count = vector_length(instruction)
+    values = flatten(instruction.operands[1])
+    if len(values) != count:
+        raise refuse(instruction, f"st source must have {count} elements, not {len(values)}", environment)
+    if space == "const":
+        raise refuse(instruction, "st state space must be writable, not const", environment)
+    base, offset = address_operand(instruction, instruction.operands[0], environment)
+    type_ = instruction.types[-1]
+    ins = ((base, "u64"), *((v, type_) for v in values))
+    return MachineOp(store, (), ins, (offset, CODES[space], size, count, 0, _flags(instruction, _WRITE)))
+
+
+@machine_instruction("cvta")
+def lower_cvta(instruction: Instruction, environment: Environment) -> MachineOp:
+    window = WINDOWS[space_name(instruction) or "global"]
+    if instruction.has("to"):
+        window = -window
+    source = instruction.operands[1]
+    if isinstance(source, Address):
+        source, _ = address_operand(instruction, source, environment)
+    return MachineOp(add_constant, (instruction.operands[0],), ((source, instruction.types[-1]),), (window,), pipe="alu")
+
+
+@machine_instruction("isspacep")
+def lower_isspacep(instruction: Instruction, environment: Environment) -> MachineOp:
+    space = CODES[space_name(instruction)]
+    return MachineOp(is_in_window, (instruction.operands[0],), ((instruction.operands[1], "u64"),), (space,), pipe="alu")
+
+
+@machine_instruction("mapa")
+def lower_mapa(instruction: Instruction, environment: Environment) -> MachineOp:
+    window = 0 if space_name(instruction) else WINDOWS["shared"]
+    d, a, b = instruction.operands
+    if isinstance(a, Address):
+        a, _ = address_operand(instruction, a, environment)
+    return MachineOp(map_rank, (d,), ((a, instruction.types[-1]), (b, "u32")), (window,), pipe="alu")
+
+
+@machine_instruction("getctarank")
+def lower_getctarank(instruction: Instruction, environment: Environment) -> MachineOp:
+    d, a = instruction.operands
+    return MachineOp(rank_of, (d,), ((a, instruction.types[-1]),), pipe="alu")
+
+
