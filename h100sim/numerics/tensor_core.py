@@ -1,0 +1,162 @@
+"""The tensor core's arithmetic as the machine sees it: type triples as integers, and one compiled function per family.
+
+A *code* names the element types of A, B and D (and the operation of b1). :func:`function_of` gives the compiled
+function that does one hardware step for a code; all have the signature ``accumulate(code, a, b, d, scale_d, negate_a,
+negate_b, satfinite)`` and may be called from compiled code. A caller that would rather not compile that function into
+itself calls it through :func:`address_of_step` with a block of arguments; this also runs without the interpreter
+lock.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+from numba import carray
+
+from h100sim import native
+from h100sim.dtypes import ELEMENT_TYPES, ElementType, element_type
+from h100sim.errors import PtxError
+from h100sim.numerics.tensor_core_float import accumulate_float, fused_sum
+from h100sim.numerics.tensor_core_integer import XOR, accumulate_bits, accumulate_integer
+
+_FP8 = ("e4m3", "e5m2")
+_BYTES = ("s8", "u8")
+#: The type triples (D, A, B) that the tensor core multiplies natively.
+#: Spec: PTX ISA 9.1, "Asynchronous Warpgroup Level Matrix Shape".
+TYPE_TRIPLES = frozenset(
+    [
+        ("f32", "f16", "f16"),
+        ("f16", "f16", "f16"),
+        ("f32", "bf16", "bf16"),
+        ("f32", "tf32", "tf32"),
+        ("s32", "b1", "b1"),
+    ]
+    + [(d, a, b) for d in ("f32", "f16") for a in _FP8 for b in _FP8]
+    + [("s32", a, b) for a in _BYTES for b in _BYTES]
+)
+
+
+def code_of(d: str, a: str, b: str, *, xor: bool = False) -> int:
+    """Return the code of a type triple, in the order of the opcode: ``code_of("f32", "bf16", "bf16")``.
+
+    ``xor``: the operation of b1 is XOR. PtxError if the tensor core has no such triple.
+    """
+    if (d, a, b) not in TYPE_TRIPLES:
+        legal = ", ".join(".".join(triple) for triple in sorted(TYPE_TRIPLES))
+        raise PtxError(f"types of D, A and B must be one of {legal}, not {d}.{a}.{b}")
+    if xor and a != "b1":
+        raise PtxError(f"operation of {a} must be a multiplication, not xor")
+    code = element_type(a).index | element_type(b).index << 8 | element_type(d).index << 16
+    return code | XOR if xor else code
+
+
+def types_of(code: int) -> tuple[ElementType, ElementType, ElementType]:
+    """Return the element types (D, A, B) of a code."""
+    return ELEMENT_TYPES[code >> 16 & 0xFF], ELEMENT_TYPES[code & 0xFF], ELEMENT_TYPES[code >> 8 & 0xFF]
+
+
+def function_of(code: int) -> Callable[..., None]:
+    """Return the compiled ``accumulate`` function of a code's family: float, integer or bits."""
+    a = types_of(code)[1]
+    if a.is_float:
+        return accumulate_float
+    return accumulate_bits if a.name == "b1" else accumulate_integer
+
+
+#: The int64 words of an argument block, in order. ``a``, ``b``, ``d`` and ``present`` are addresses of C-contiguous
+#: arrays (batch, M, K), (batch, N, K), (batch, M, N) of uint32 and (batch, M, K) of uint8; ``present`` 0 means that A
+#: is dense. ``depth`` is the K of the arrays: elements, or words of 32 elements for b1.
+STEP_ARGUMENTS = (
+    "code", "batch", "rows", "columns", "depth", "a", "b", "d", "present",
+    "scale_d", "negate_a", "negate_b", "satfinite",
+)  # fmt: skip
+
+
+@native.jit
+def _operands(words):
+    """Return A, B and D of an argument block as arrays."""
+    batch, rows, columns, depth = words[1], words[2], words[3], words[4]
+    a = carray(native.as_pointer(words[5]), (batch, rows, depth), np.uint32)
+    b = carray(native.as_pointer(words[6]), (batch, columns, depth), np.uint32)
+    d = carray(native.as_pointer(words[7]), (batch, rows, columns), np.uint32)
+    return a, b, d
+
+
+def _float_steps(arguments, mask, ops, ctx):
+    """Do the steps of an argument block with float types. The last three parameters are not used."""
+    words = native.i64(arguments, 13)
+    a, b, d = _operands(words)
+    depth = words[4] if words[8] != 0 else 0
+    present = carray(native.as_pointer(words[8]), (words[1], words[2], depth), np.uint8)
+    for i in range(words[1]):
+        fused_sum(words[0], a[i], present[i], b[i], d[i], words[9] != 0, words[10] != words[11])
+    return 0
+
+
+def _integer_steps(arguments, mask, ops, ctx):
+    """Do the steps of an argument block with s8 and u8. The last three parameters are not used."""
+    words = native.i64(arguments, 13)
+    a, b, d = _operands(words)
+    for i in range(words[1]):
+        accumulate_integer(words[0], a[i], b[i], d[i], words[9] != 0, False, False, words[12] != 0)
+    return 0
+
+
+def _bits_steps(arguments, mask, ops, ctx):
+    """Do the steps of an argument block with b1. The last three parameters are not used."""
+    words = native.i64(arguments, 13)
+    a, b, d = _operands(words)
+    for i in range(words[1]):
+        accumulate_bits(words[0], a[i], b[i], d[i], words[9] != 0, False, False, False)
+    return 0
+
+
+def address_of_step(code: int) -> int:
+    """Return the address of the family's function over an argument block (:data:`STEP_ARGUMENTS`).
+
+    It has the native call signature with the block's address as first argument: ``native.call(address, block, 0, 0,
+    0)``. Compiled on first use and cached on disk.
+    """
+    a = types_of(code)[1]
+    if a.is_float:
+        return native.address_of(_float_steps)
+    return native.address_of(_bits_steps if a.name == "b1" else _integer_steps)
+
+
+@cache
+def _foreign_function(address: int) -> Callable[..., int]:
+    return ctypes.CFUNCTYPE(*[ctypes.c_int64] * 5)(address)
+
+
+def run_steps(
+    code: int,
+    a: np.ndarray,
+    b: np.ndarray,
+    d: np.ndarray,
+    *,
+    present: np.ndarray | None = None,
+    scale_d: bool = True,
+    negate_a: bool = False,
+    negate_b: bool = False,
+    satfinite: bool = False,
+) -> None:
+    """Do one step for every item of a batch, in place of ``d``; other Python threads run meanwhile.
+
+    ``a`` uint32 (batch, M, K), ``b`` uint32 (batch, N, K), ``d`` uint32 (batch, M, N), ``present`` uint8 (batch, M, K);
+    C-contiguous.
+    """
+    arrays = (a, b, d) if present is None else (a, b, d, present)
+    assert all(x.flags.c_contiguous for x in arrays), "operands must be C-contiguous"
+    assert all(x.dtype == np.uint32 for x in (a, b, d)), "operands must be uint32"
+    batch, rows, depth = a.shape
+    block = np.array(
+        [
+            *(code, batch, rows, b.shape[1], depth, a.ctypes.data, b.ctypes.data, d.ctypes.data),
+            *(0 if present is None else present.ctypes.data, scale_d, negate_a, negate_b, satfinite),
+        ],
+        np.int64,
+    )
+    _foreign_function(address_of_step(code))(block.ctypes.data, 0, 0, 0)
