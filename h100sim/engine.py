@@ -17,7 +17,7 @@ from __future__ import annotations
 from . import state as S
 from .faults import RECONVERGE_LIMIT
 from .native import call, i32, i64, jit, u8, u32
-from .services import ITEM_WARP, PRIORITY_WARP, emit, enqueue, fail, pop, push
+from .services import ITEM_WARP, PRIORITY_WARP, emit, enqueue, fail, pop, push, wake
 from .trace import Cause, Event
 from .units.named_barriers import release_after_exit
 
@@ -378,7 +378,7 @@ def run_warp(ctx, w, popped):
             W.queued = 1
             push(ctx, t, PRIORITY_WARP, ITEM_WARP, w)
             return S.R_UNTIL if t > c.until else S.R_STEP
-        if c.n_events + 512 > c.event_capacity or c.n_lanes + 64 > c.lane_capacity:
+        if c.n_events > c.event_stop or c.n_lanes + 64 > c.lane_capacity:
             W.queued = 1
             push(ctx, t, PRIORITY_WARP, ITEM_WARP, w)
             return S.R_TRACE_FULL
@@ -453,7 +453,7 @@ def run(ctx):
             return S.R_UNTIL
         if c.steps >= c.max_steps:
             return S.R_STEP
-        if c.n_events + 512 > c.event_capacity or c.n_lanes + 64 > c.lane_capacity:
+        if c.n_events > c.event_stop or c.n_lanes + 64 > c.lane_capacity:
             return S.R_TRACE_FULL
         item = pop(ctx)
         index = item & 0xFFFFFFFF
@@ -468,3 +468,10 @@ def run(ctx):
             if status >= S.S_ERROR:
                 return S.R_ERROR if status == S.S_ERROR else S.R_GROW
     return S.R_DONE if c.ctas_done == c.n_ctas else S.R_IDLE
+
+
+@jit
+def expire(ctx, n, time):
+    """Let a suspended group of lanes (its number in the table) go on without what it waited for."""
+    S.nodes(ctx)[n].expired = 1
+    wake(ctx, n // S.NODES_PER_WARP, n % S.NODES_PER_WARP, time)

@@ -180,3 +180,41 @@ def gather(ctx, members):
                 wake(ctx, c.warp, n, c.now + 1)
                 node.pc += 1
     return here & members
+
+
+@jit
+def new_async(ctx, kind):
+    """Start the record of an asynchronous operation of the executing warp; return its number, or -1 if the table is full
+    (the handler then returns S_GROW before it has changed anything)."""
+    c = S.context(ctx)
+    if c.asyncs_open >= c.async_capacity:
+        c.grow = 1
+        return -1
+    table = S.asyncs(ctx)
+    n = c.async_free
+    while table[n].state != S.A_FREE:
+        n = (n + 1) % c.async_capacity
+    c.async_free = (n + 1) % c.async_capacity
+    c.asyncs_open += 1
+    A = table[n]
+    W = S.warps(ctx)[c.warp]
+    A.completion = S.instructions(ctx)[c.pc].completion
+    A.identity, A.kind, A.state = c.next_identity, kind, S.A_WAITING
+    A.cta, A.warp, A.pc, A.lane, A.group = W.cta, c.warp, c.pc, 0, -1
+    A.mbarrier, A.plan, A.peer, A.multicast, A.arrived = -1, -1, -1, 0, 0
+    A.issued = c.now
+    c.next_identity += 1
+    c.progress += 1
+    S.ctas(ctx)[W.cta].pending += 1
+    return n
+
+
+@jit
+def free_async(ctx, n):
+    """End the record of an asynchronous operation."""
+    c = S.context(ctx)
+    A = S.asyncs(ctx)[n]
+    A.state = S.A_FREE
+    c.asyncs_open -= 1
+    c.progress += 1
+    S.ctas(ctx)[A.cta].pending -= 1

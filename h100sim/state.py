@@ -326,6 +326,7 @@ CONTEXT = np.dtype(
         ("values", "i8"),
         ("trace_level", "i8"),
         ("max_steps", "i8"),
+        ("event_stop", "i8"),
         ("until", "i8"),
         ("schedule", "i8"),
         ("clock_mhz", "i8"),

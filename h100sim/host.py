@@ -1,0 +1,427 @@
+"""The host side: devices, buffers, modules, launches and their results, shaped like CuPy's.
+
+``RawModule(code=ptx).get_function(name)(grid, block, args)`` copies arrays to the device, runs the kernel, copies them back and
+returns a :class:`Run`.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import devices
+from .errors import LaunchError, UsageError
+from .memory.global_memory import GlobalMemory
+from .memory.windows import SHARED_START
+from .ptx.module import Function, Parameter
+from .tma import TensorMap
+from .trace import KernelInfo, Trace
+
+if TYPE_CHECKING:
+    from .checks import Hazard
+    from .debugger import Debugger
+    from .machine import Launch, Machine
+    from .program import Program
+
+_VALUES = ("exact", "none")
+_CHECKS = ("on", "strict", "off")
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Device memory. ``address`` is 512-byte aligned, as cudaMalloc gives it; launches share what they name."""
+
+    device: Device
+    address: int
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    def numpy(self) -> np.ndarray:
+        """Return a copy of the contents."""
+        return self.device.memory.download(self.address, like=np.empty(self.shape, self.dtype))
+
+    def free(self) -> None:
+        """Give the memory back; later accesses are errors that name the buffer as freed."""
+        self.device.memory.free(self.address)
+
+
+class Device:
+    """A simulated GPU: a model (see :mod:`h100sim.devices`) and its global memory."""
+
+    def __init__(self, name: str | devices.DeviceModel = devices.DEFAULT_MODEL):
+        self.model = devices.model(name)
+        self.memory = GlobalMemory()
+
+    @property
+    def name(self) -> str:
+        return self.model.name
+
+    def asarray(self, array: Any, name: str = "") -> Buffer:
+        """Copy an array to the device."""
+        array = np.ascontiguousarray(array)
+        return Buffer(self, self.memory.upload(array, name=name or "buffer"), array.shape, array.dtype)
+
+    def __repr__(self) -> str:
+        return f"Device({self.name!r})"
+
+
+@dataclass
+class Run:
+    """What a launch did. ``cycles`` is the duration of the kernel in SM cycles, ``hazards`` what it was not allowed to do."""
+
+    cycles: int
+    ctas: np.ndarray
+    hazards: list[Hazard]
+    trace: Trace
+    instructions: int
+    device: str
+    statistics: dict[str, Any] = field(default_factory=dict)
+
+
+class RawModule:
+    """A PTX module: ``RawModule(code=text)`` or ``RawModule(path="kernel.ptx")``. Raises PtxError."""
+
+    def __init__(self, code: str | None = None, *, path: str | Path | None = None):
+        from .ptx import parse
+
+        if (code is None) == (path is None):
+            raise UsageError("RawModule must be given either code or path")
+        filename = "<ptx>"
+        if path is not None:
+            filename = str(path)
+            code = Path(path).read_text()
+        assert code is not None
+        self.module = parse(code, filename=filename)
+
+    def get_function(self, name: str) -> RawKernel:
+        """Return an entry function. Raises UsageError if there is none of that name."""
+        function = self.module.functions.get(name)
+        if function is None or not function.is_entry:
+            entries = ", ".join(f.name for f in self.module.functions.values() if f.is_entry) or "none"
+            raise UsageError(f"kernel must be one of the module's entries ({entries}), not {name}")
+        return RawKernel(self, function)
+
+
+class RawKernel:
+    """An entry function that can be launched."""
+
+    def __init__(self, owner: RawModule, function: Function):
+        self.owner, self.function = owner, function
+        self.name = function.name
+        self.max_dynamic_shared_size_bytes = 48 * 1024
+        #: Names for reports, set by the DSL: roles, tiles, semaphores (see ``trace.KernelInfo``).
+        self.names: dict[str, Any] = {}
+        self._program: Program | None = None
+
+    @property
+    def program(self) -> Program:
+        """The decoded program (decoded on first use)."""
+        if self._program is None:
+            from .program import decode
+
+            self._program = decode(self.owner.module, self.function)
+        return self._program
+
+    def __call__(
+        self,
+        grid: Sequence[int],
+        block: Sequence[int],
+        args: Sequence[Any],
+        *,
+        shared_mem: int = 0,
+        cluster: Sequence[int] = (1, 1, 1),
+        device: Device | str | None = None,
+        values: str = "exact",
+        checks: str = "on",
+        trace: str = "auto",
+        max_cycles: int | None = None,
+    ) -> Run:
+        """Run the kernel to its end. Arrays among ``args`` are copied to the device and written back.
+
+        ``values`` "none" computes addresses, control flow and time only; ``checks`` is "on", "strict" or "off"; ``trace`` is
+        "full" (every instruction), "units" (waits, barriers, copies, wgmmas), "off" or "auto" (full for small launches).
+        """
+        session = self.prepare(
+            grid, block, args, shared_mem=shared_mem, cluster=cluster, device=device, values=values, checks=checks, trace=trace,
+            max_cycles=max_cycles,
+        )  # fmt: skip
+        try:
+            session.machine.start()
+            session.machine.run()
+        finally:
+            session.write_back()
+        return session.result()
+
+    def debug(self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any], **options: Any) -> Debugger:
+        """Return a debugger stopped before the first instruction. Takes the arguments of a call."""
+        from .debugger import Debugger
+
+        options.setdefault("trace", "full")
+        return Debugger(self.prepare(grid, block, args, **options))
+
+    def prepare(
+        self,
+        grid: Sequence[int],
+        block: Sequence[int],
+        args: Sequence[Any],
+        *,
+        shared_mem: int = 0,
+        cluster: Sequence[int] = (1, 1, 1),
+        device: Device | str | None = None,
+        values: str = "exact",
+        checks: str = "on",
+        trace: str = "auto",
+        max_cycles: int | None = None,
+    ) -> Session:
+        """Check a launch as CUDA would, copy its arguments and build the machine. Raises LaunchError, UsageError, PtxError."""
+        from .machine import Launch, Machine
+
+        _require("values", values, _VALUES)
+        _require("checks", checks, _CHECKS)
+        _require("trace", trace, ("auto", "full", "units", "off"))
+        gpu = device if isinstance(device, Device) else Device(device or devices.DEFAULT_MODEL)
+        program = self.program
+        dims = tuple(_three(name, value) for name, value in (("grid", grid), ("block", block), ("cluster", cluster)))
+        grid3, block3, cluster3 = self._cluster(dims)
+        self._check_launch(grid3, block3, cluster3, shared_mem, gpu)
+        parameters, copies = self._pack(args, gpu)
+        if trace == "auto":
+            trace = "full" if checks != "off" or np.prod(grid3) <= 64 else "units"
+        level = {"off": 0, "units": 1, "full": 2}[trace]
+        if checks != "off":
+            level = max(level, 1)
+        launch = Launch(
+            grid3, block3, cluster3, parameters, shared_mem, self._registers(block3), values == "exact", level, max_cycles
+        )
+        kernel = self.info(launch, gpu)
+        machine = Machine(program, launch, gpu.model, gpu.memory, self._symbols(gpu), kernel)
+        return Session(machine, gpu, copies, checks, keep=trace != "off")
+
+    def info(self, launch: Launch, device: Device) -> KernelInfo:
+        """Return what readers of the trace need to know."""
+        program = self.program
+        files: dict[str, str] = {}
+        for name in {s[0] for s in program.sources if s}:
+            try:
+                files[name] = Path(name).read_text()
+            except (OSError, UnicodeDecodeError):
+                continue
+        return KernelInfo(
+            name=self.name, ptx=self.owner.module.text, lines=program.lines, opcodes=program.opcodes, sources=program.sources,
+            grid=launch.grid, block=launch.block, cluster=launch.cluster, device=device.name, clock_mhz=device.model.clock_mhz,
+            files=files, roles=tuple(self.names.get("roles", ())), tiles=tuple(self.names.get("tiles", ())),
+            semaphores=tuple(self.names.get("semaphores", ())),
+        )  # fmt: skip
+
+    # --- the launch, as CUDA judges it --------------------------------------------------------------------------------
+
+    def _cluster(self, dims: tuple[tuple[int, int, int], ...]) -> tuple[tuple[int, int, int], ...]:
+        grid, block, cluster = dims
+        required = self.function.directives.get("reqnctapercluster")
+        if required:
+            fixed = tuple((*required, 1, 1)[:3])
+            if cluster not in ((1, 1, 1), fixed):
+                raise LaunchError(f"cluster must be the {fixed} of .reqnctapercluster, not {cluster}", rule="cudaErrorInvalidClusterSize")
+            cluster = fixed  # type: ignore[assignment]
+        return grid, block, cluster
+
+    def _check_launch(
+        self, grid: tuple[int, ...], block: tuple[int, ...], cluster: tuple[int, ...], shared_mem: int, gpu: Device
+    ) -> None:
+        limits = gpu.model.limits
+        invalid = "cudaErrorInvalidConfiguration"
+        for name, value, most in zip(
+            ("grid.x", "grid.y", "grid.z", "block.x", "block.y", "block.z"),
+            (*grid, *block),
+            (2**31 - 1, 65535, 65535, 1024, 1024, 64),
+            strict=True,
+        ):
+            if not 1 <= value <= most:
+                raise LaunchError(f"{name} must be from 1 to {most:,}, not {value:,}", rule=invalid)
+        threads = int(np.prod(block))
+        if threads > limits.threads_per_cta:
+            raise LaunchError(f"threads of a CTA must be at most {limits.threads_per_cta:,}, not {threads:,}", rule=invalid)
+        required = self.function.directives.get("reqntid")
+        if required and tuple((*required, 1, 1)[:3]) != block:
+            raise LaunchError(f"block must be the {tuple((*required, 1, 1)[:3])} of .reqntid, not {block}", rule=invalid)
+        most_threads = self.function.directives.get("maxntid")
+        if most_threads and threads > int(np.prod(most_threads)):
+            raise LaunchError(f"threads of a CTA must be at most the {int(np.prod(most_threads))} of .maxntid, not {threads}", rule=invalid)
+        size = int(np.prod(cluster))
+        if size > limits.cluster_ctas:
+            raise LaunchError(f"cluster must have at most {limits.cluster_ctas} CTAs, not {size}", rule="cudaErrorInvalidClusterSize")
+        for name, g, k in zip("xyz", grid, cluster, strict=True):
+            if g % k:
+                raise LaunchError(f"grid.{name} must be a multiple of the cluster's {k}, not {g}", rule="cudaErrorInvalidClusterSize")
+        dynamic_most = max(self.max_dynamic_shared_size_bytes, limits.shared_bytes_static)
+        total = self.program.dynamic_shared_offset - SHARED_START + shared_mem
+        if total > limits.shared_bytes_per_cta or shared_mem > limits.shared_bytes_per_cta:
+            raise LaunchError(f"shared memory of a CTA must be at most {limits.shared_bytes_per_cta:,} bytes, not {total:,}", rule="cudaErrorInvalidValue")
+        if shared_mem > dynamic_most:
+            raise LaunchError(
+                f"dynamic shared memory must be at most max_dynamic_shared_size_bytes ({dynamic_most:,}), not {shared_mem:,}",
+                rule="cudaErrorInvalidValue",
+            )
+
+    def _registers(self, block: tuple[int, int, int]) -> int:
+        """Return the registers per thread. Assumed: where PTX fixes a count (.maxnreg) that one; under .maxntid what ptxas may
+        use at most for that many threads; else 128 or what fits."""
+        directives = self.function.directives
+        if "maxnreg" in directives:
+            return int(directives["maxnreg"][0])
+        bound = directives.get("reqntid") or directives.get("maxntid")
+        threads = int(np.prod(bound)) if bound else int(np.prod(block))
+        ctas = int(directives.get("minnctapersm", (1,))[0])
+        warps = -(-threads // 128) * 4
+        most = min(255, 65_536 // (warps * 32 * ctas)) & ~7
+        return most if bound else min(128, most)
+
+    # --- arguments ----------------------------------------------------------------------------------------------------
+
+    def _pack(self, args: Sequence[Any], gpu: Device) -> tuple[bytes, list[tuple[np.ndarray, int]]]:
+        parameters = self.function.parameters
+        if len(args) != len(parameters):
+            raise LaunchError(f"kernel {self.name} must be given {len(parameters)} arguments, not {len(args)}", rule="cudaErrorInvalidValue")
+        data = bytearray(max((p.offset + p.size for p in parameters), default=0))
+        copies: list[tuple[np.ndarray, int]] = []
+        for k, (parameter, value) in enumerate(zip(parameters, args, strict=True)):
+            data[parameter.offset : parameter.offset + parameter.size] = self._argument(k, parameter, value, gpu, copies)
+        return bytes(data), copies
+
+    def _argument(self, k: int, parameter: Parameter, value: Any, gpu: Device, copies: list[tuple[np.ndarray, int]]) -> bytes:
+        def wrong(must: str) -> LaunchError:
+            return LaunchError(f"argument {k} ({parameter.name}) must be {must}, not {_kind(value)}", rule="cudaErrorInvalidValue")
+
+        if isinstance(value, Buffer):
+            if value.device is not gpu:
+                raise wrong("a buffer of the device that the kernel runs on")
+            value = value.address
+        if isinstance(value, TensorMap):
+            value = bytes(value)
+        if isinstance(value, np.ndarray) and value.ndim > 0:
+            if parameter.size != 8:
+                raise wrong(f"{parameter.size} bytes (a pointer has 8)")
+            if not value.flags.c_contiguous:
+                raise wrong("a C-contiguous array")
+            address = gpu.memory.upload(value, name=parameter.name)
+            copies.append((value, address))
+            return struct.pack("<Q", address)
+        if isinstance(value, (bytes, bytearray)):
+            raw = bytes(value)
+        elif isinstance(value, (np.generic, np.ndarray)):
+            raw = np.asarray(value).tobytes()
+        elif isinstance(value, (bool, int, float)):
+            raw = _scalar(parameter, value)
+            if raw is None:
+                raise wrong(f"a value of type {parameter.type}")
+        else:
+            raise wrong("an array, a Buffer, a TensorMap, bytes or a number")
+        if len(raw) != parameter.size:
+            raise wrong(f"{parameter.size} bytes wide")
+        return raw
+
+    def _symbols(self, gpu: Device) -> dict[str, int]:
+        """Return the address of every symbol in its own state space."""
+        symbols: dict[str, int] = dict(self.program.static_shared)
+        for parameter in self.function.parameters:
+            symbols[parameter.name] = parameter.offset
+        for variable in self.owner.module.variables.values():
+            if variable.space == "global":
+                symbols[variable.name] = gpu.memory.allocate(max(variable.size, 1), name=variable.name)
+                gpu.memory.view(symbols[variable.name], max(variable.size, 1))[:] = 0
+                if variable.initial:
+                    gpu.memory.view(symbols[variable.name], len(variable.initial))[:] = np.frombuffer(variable.initial, np.uint8)
+        return symbols
+
+
+class Session:
+    """A prepared launch: the machine, the listeners that keep its trace and check it, and the arrays to write back."""
+
+    def __init__(self, machine: Machine, device: Device, copies: list[tuple[np.ndarray, int]], checks: str, keep: bool):
+        self.machine, self.device, self.copies = machine, device, copies
+        self.events: list[np.ndarray] = []
+        self.lanes: list[np.ndarray] = []
+        self.checker = None
+        machine.kept = self.events  # type: ignore[attr-defined]
+        if keep or checks != "off":
+            machine.listeners.append(self._keep)
+        if checks != "off":
+            from .checks import Checker
+
+            self.checker = Checker(machine.kernel, machine.program.function.instructions, mode=checks)
+            machine.listeners.append(self._check)
+
+    def _keep(self, events: np.ndarray, lanes: np.ndarray, lanes_start: int) -> None:
+        self.events.append(events)
+        self.lanes.append(lanes)
+
+    def _check(self, events: np.ndarray, lanes: np.ndarray, lanes_start: int) -> None:
+        assert self.checker is not None
+        tables = self.machine.tables
+        self.checker.feed(events, lanes, tables["warp_info"], tables["cta_info"], lanes_start=lanes_start)
+
+    def write_back(self) -> None:
+        """Copy arrays that were given as arguments back to the host and free their device memory."""
+        for array, address in self.copies:
+            array[...] = self.device.memory.download(address, like=array)
+            self.device.memory.free(address)
+        self.copies = []
+
+    def result(self) -> Run:
+        """Return the Run of a launch that has ended."""
+        machine = self.machine
+        ctas = np.zeros(len(machine.tables["cta_info"]), [("cta", "i4"), ("sm", "i4"), ("start", "i8"), ("end", "i8")])
+        for name in ctas.dtype.names or ():
+            ctas[name] = machine.tables["cta_info"][name]
+        sms = machine.tables["sms"]
+        return Run(
+            cycles=machine.cycles,
+            ctas=ctas,
+            hazards=list(self.checker.finish()) if self.checker else [],
+            trace=machine.trace(self.events, self.lanes),
+            instructions=int(machine.context["instructions_issued"]),
+            device=self.device.name,
+            statistics={"tensor_busy_cycles": sms["tensor_busy"].copy(), "tma_bytes": sms["tma_bytes"].copy()},
+        )
+
+
+def _three(name: str, value: Sequence[int] | int) -> tuple[int, int, int]:
+    """Return (x, y, z) from an int or a sequence of one to three."""
+    sizes = (value,) if isinstance(value, (int, np.integer)) else tuple(value)
+    if not 1 <= len(sizes) <= 3 or not all(isinstance(s, (int, np.integer)) for s in sizes):
+        raise LaunchError(f"{name} must be one to three integers, not {value!r}")
+    x, y, z = (*(int(s) for s in sizes), 1, 1)[:3]
+    return x, y, z
+
+
+def _require(name: str, value: str, legal: Sequence[str]) -> None:
+    if value not in legal:
+        raise UsageError(f"{name} must be one of {', '.join(legal)}, not {value!r}")
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"an array of {value.dtype} {value.shape}"
+    if isinstance(value, (bytes, bytearray)):
+        return f"{len(value)} bytes"
+    return f"{type(value).__name__} {value!r}"[:80]
+
+
+def _scalar(parameter: Parameter, value: bool | int | float) -> bytes | None:
+    """Return the bytes of a Python number as a parameter, or None if it does not fit."""
+    if parameter.type == "f32":
+        return struct.pack("<f", value)
+    if parameter.type == "f64":
+        return struct.pack("<d", value)
+    if isinstance(value, float) or not re.match(r"[busp]", parameter.type):
+        return None
+    try:
+        return int(value).to_bytes(parameter.size, "little", signed=value < 0)
+    except OverflowError:
+        return None

@@ -1,0 +1,503 @@
+"""A launch: puts the tables, the program and the device together, runs them, and turns what happened into Python objects.
+
+:class:`Machine` is the only place that knows all parts. It owns every table (plain NumPy arrays), gives compiled code their
+addresses, and serves what compiled code cannot do alone: growing a table, decoding a tensor map, handing a full trace buffer to
+the listeners, explaining an error or a deadlock. A checkpoint is a copy of the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from . import engine, faults
+from . import state as S
+from .checks.deadlock import WaitState, explain
+from .devices import DeviceModel
+from .errors import CycleLimit, DeadlockError, H100SimError, LaunchError, Where
+from .memory.global_memory import GlobalMemory
+from .memory.windows import SHARED_START
+from .program import Program, set_latencies, width_of_type
+from .ptx.module import Imm, Symbol
+from .tma import PLAN_WORDS, TensorMap
+from .trace import CTA_INFO, EVENT, WARP_INFO, KernelInfo, Trace, Wait
+
+#: Rounds in which every waiter may look again in vain before the launch is called dead.
+_BARREN_ROUNDS = 2
+_BARREN_ROUNDS_WITH_CLOCK = 200
+_FOREVER = 1 << 62
+
+Listener = Callable[[np.ndarray, np.ndarray, int], None]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a kernel is launched with. ``parameters`` are the bytes of the parameter space, ``shared_bytes`` the dynamic part."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int]
+    parameters: bytes
+    shared_bytes: int
+    registers: int
+    values: bool = True
+    trace_level: int = 2
+    max_cycles: int | None = None
+
+
+class Machine:
+    """One kernel launch on one device. See the module's docstring."""
+
+    def __init__(self, program: Program, launch: Launch, model: DeviceModel, memory: GlobalMemory, symbols: dict[str, int], kernel: KernelInfo):
+        self.program, self.launch, self.model, self.memory = program, launch, model, memory
+        self.symbols, self.kernel = symbols, kernel
+        self.listeners: list[Listener] = []
+        self.tables: dict[str, np.ndarray] = {}
+        set_latencies(program, model)
+        self.ctx = np.zeros(1, S.CONTEXT)
+        self._plan_count = 0
+        self._build()
+
+    # --- tables -------------------------------------------------------------------------------------------------------
+
+    @property
+    def context(self) -> np.void:
+        """The context record (a live view)."""
+        return self.ctx[0]
+
+    def table(self, name: str, shape: int | tuple[int, ...], dtype: Any, field: str | None = None) -> np.ndarray:
+        """Allocate a table and give compiled code its address."""
+        array = np.zeros(shape, dtype)
+        self.tables[name] = array
+        self.context[field or name] = array.ctypes.data
+        return array
+
+    def _build(self) -> None:
+        c, program, launch, model = self.context, self.program, self.launch, self.model
+        threads = int(np.prod(launch.block))
+        warps = (threads + 31) // 32
+        ctas = int(np.prod(launch.grid))
+        per_sm = self.occupancy()
+        cluster = int(np.prod(launch.cluster))
+        slots = min(model.sms * per_sm, ctas)
+        slots = max(slots // cluster, 1) * cluster
+        shared_size = program.dynamic_shared_offset + launch.shared_bytes
+        stride = (shared_size + 1023) & ~1023
+        for name, value in {
+            "n_slots": slots, "warps_per_cta": warps, "n_sms": model.sms, "shared_stride": stride, "shared_size": shared_size,
+            "register_bytes": (program.register_bytes + 63) & ~63, "template_bytes": program.template_bytes,
+            "ready_slots": program.ready_slots, "n_fills": len(program.fills), "mbarriers_per_cta": 1024,
+            "async_capacity": 64 + 16 * slots, "event_capacity": 1 << 16, "lane_capacity": 1 << 13,
+            "parameter_bytes": len(launch.parameters), "n_ctas": ctas, "cluster_size": cluster,
+            "registers_per_thread": launch.registers, "values": int(launch.values), "trace_level": launch.trace_level,
+            "clock_mhz": model.clock_mhz, "until": launch.max_cycles if launch.max_cycles is not None else _FOREVER,
+            "max_steps": _FOREVER, "fixed_registers": int(not self._knows_registers()),
+        }.items():  # fmt: skip
+            c[name] = value
+        for k, axis in enumerate("xyz"):
+            c[f"grid_{axis}"], c[f"block_{axis}"], c[f"cluster_{axis}"] = launch.grid[k], launch.block[k], launch.cluster[k]
+        self.tables["instructions"] = table = program.instructions.copy()
+        self.tables["ops"] = program.ops
+        table["ops"] += program.ops.ctypes.data
+        c["instructions"] = table.ctypes.data
+        self.tables["slots"] = program.slots
+        c["slots"] = program.slots.ctypes.data
+        groups = (warps + 3) // 4
+        self.table("warps", slots * warps, S.WARP)
+        self.table("nodes", slots * warps * S.NODES_PER_WARP, S.NODE)
+        self.table("ctas", slots, S.CTA)
+        self.table("mbarriers", slots * 1024, S.MBARRIER)
+        self.table("mbarrier_index", slots * stride // 8, np.int32)
+        self.table("barriers", slots * S.BARRIERS_PER_CTA, S.BARRIER)
+        self.table("asyncs", int(c["async_capacity"]), S.ASYNC)
+        self.table("groups", slots * groups, S.WARPGROUP)
+        self.table("sms", model.sms, S.SM)
+        self.table("scheduler_free", model.sms * 4, np.int64)
+        self.table("pipe_free", model.sms * 4 * 8, np.int64)
+        self.table("lane_groups", slots * warps * 32, np.int32)
+        self._heap(slots * warps + 2 * int(c["async_capacity"]) + 64)
+        self.table("shared", slots * stride + 1024, np.uint8)
+        c["shared"] = (self.tables["shared"].ctypes.data + 1023) & ~1023
+        if launch.values:
+            self.tables["shared"][:] = 0xCD
+        self.table("registers", slots * warps * int(c["register_bytes"]) + 64, np.uint8)
+        c["registers"] = (self.tables["registers"].ctypes.data + 63) & ~63
+        self.table("ready", slots * warps * program.ready_slots, np.int64)
+        self.tables["register_template"] = template = self._template()
+        c["register_template"] = template.ctypes.data
+        fills = self.table("fills", 2 * max(1, len(program.fills)), np.int32)
+        fills[: 2 * len(program.fills)] = [x for pair in program.fills for x in pair]
+        parameters = self.table("parameters", max(16, len(launch.parameters)), np.uint8)
+        parameters[: len(launch.parameters)] = np.frombuffer(launch.parameters, np.uint8)
+        self.table("constants", 16, np.uint8)
+        self.table("local", 16, np.uint8)
+        self.table("events", int(c["event_capacity"]), EVENT)
+        self.table("lanes", (int(c["lane_capacity"]), 32), np.int64)
+        self.table("cta_info", ctas, CTA_INFO)
+        self.table("warp_info", ctas * warps, WARP_INFO)
+        self.table("scratch", 1 << 18, np.uint8)
+        self.table("plans", (1, PLAN_WORDS), np.int64)
+        self.table("plan_addresses", 1, np.int64)
+        self._timing()
+        self.attach_memory()
+
+    def _heap(self, capacity: int) -> None:
+        self.context["heap_capacity"] = capacity
+        for name in ("heap_time", "heap_key", "heap_item"):
+            before = self.tables.get(name)
+            self.table(name, capacity, np.int64)
+            if before is not None:
+                self.tables[name][: len(before)] = before
+
+    def _timing(self) -> None:
+        m = self.model
+        values = {
+            "branch_cycles": m.issue.branch_cycles,
+            "shared_load_latency": m.shared.load_latency,
+            "shared_store_latency": m.shared.store_latency,
+            "launch_cycles": m.launch_cycles,
+            **vars(m.barriers),
+            **{f"wgmma_{k}": v for k, v in vars(m.tensor).items()},
+            **{f"tma_{k}": v for k, v in vars(m.tma).items()},
+            **vars(m.memory),
+        }
+        timing = self.table("timing", 1, S.TIMING)
+        for name in S.TIMING.names or ():
+            timing[0][name] = values[name]
+
+    def _knows_registers(self) -> bool:
+        """setmaxnreg works only where ptxas knows the register count at entry. Spec: ptxas warning C7508."""
+        directives = self.program.function.directives
+        return "maxnreg" in directives or "maxntid" in directives or "reqntid" in directives
+
+    def attach_memory(self) -> None:
+        """Give compiled code the addresses of the global arena and of its table of allocations."""
+        c, memory = self.context, self.memory
+        c["arena"], c["arena_base"], c["arena_bytes"] = memory.arena.ctypes.data, memory.base, len(memory.arena)
+        self.tables["starts"], self.tables["ends"] = np.ascontiguousarray(memory.starts), np.ascontiguousarray(memory.ends)
+        c["allocation_starts"], c["allocation_ends"] = self.tables["starts"].ctypes.data, self.tables["ends"].ctypes.data
+        c["n_allocations"] = len(memory.starts)
+
+    def _template(self) -> np.ndarray:
+        """Return the rows that are the same for all warps: immediates, symbols, launch constants."""
+        template = np.zeros(self.program.template_bytes, np.uint8)
+        for offset, value, width in self.program.constants:
+            if isinstance(value, Imm):
+                bits = value.value
+            elif isinstance(value, Symbol):
+                bits = self.symbols.get(value.name, 0) + value.offset if value.name else value.offset
+            else:
+                assert isinstance(value, tuple)
+                bits = self._launch_constant(value[1])
+            if width == 1:
+                template[offset : offset + 4].view(np.uint32)[:] = 0xFFFFFFFF if bits else 0
+            elif width == 64:
+                template[offset : offset + 256].view(np.uint64)[:] = bits & 0xFFFFFFFFFFFFFFFF
+            else:
+                template[offset : offset + 128].view(np.uint32)[:] = bits & 0xFFFFFFFF
+        return template
+
+    def _launch_constant(self, name: str) -> int:
+        launch = self.launch
+        base, _, axis = name.partition(".")
+        k = "xyz".find(axis) if axis else 0
+        cluster = int(np.prod(launch.cluster))
+        if axis == "w":
+            return 1 if base in ("ntid", "nctaid") else 0
+        values: dict[str, int] = {
+            "ntid": launch.block[k],
+            "nctaid": launch.grid[k],
+            "cluster_nctaid": launch.cluster[k],
+            "nclusterid": launch.grid[k] // launch.cluster[k],
+            "nwarpid": self.model.limits.warps_per_sm,
+            "nsmid": self.model.sms,
+            "gridid": 1,
+            "cluster_nctarank": cluster,
+            "is_explicit_cluster": int(cluster > 1),
+            "total_smem_size": self.program.static_shared_bytes + launch.shared_bytes,
+            "aggr_smem_size": self.program.static_shared_bytes + launch.shared_bytes + SHARED_START,
+            "dynamic_smem_size": launch.shared_bytes,
+            "reserved_smem_offset_begin": 0,
+            "reserved_smem_offset_end": SHARED_START,
+            "reserved_smem_offset_cap": SHARED_START,
+            "WARP_SZ": 32,
+        }
+        return values.get(base, 0)
+
+    def occupancy(self) -> int:
+        """Return how many CTAs of this launch fit one SM. Spec: the occupancy header of CUDA 13.0. Raises LaunchError."""
+        limits, launch = self.model.limits, self.launch
+        threads = int(np.prod(launch.block))
+        warps = (threads + 31) // 32
+        shared = self.program.dynamic_shared_offset - SHARED_START + launch.shared_bytes + limits.shared_reserved_bytes
+        shared = -(-shared // limits.shared_unit_bytes) * limits.shared_unit_bytes
+        registers_per_warp = -(-launch.registers * 32 // 256) * 256
+        by_registers = (limits.registers_per_sm // 4 // registers_per_warp) * 4 // warps
+        if by_registers == 0:
+            raise LaunchError(
+                f"registers of a CTA must be at most {limits.registers_per_sm:,}, not {launch.registers} for each of {threads} threads",
+                rule="cudaErrorLaunchOutOfResources",
+            )
+        return min(limits.ctas_per_sm, limits.warps_per_sm // warps, limits.shared_bytes_per_sm // shared, by_registers)
+
+    # --- running ------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Put the first CTAs on the SMs."""
+        engine.start_clusters(self.ctx.ctypes.data, int(self.context["now"]))
+
+    def run(self, max_steps: int | None = None, until: int | None = None, max_events: int | None = None) -> bool:
+        """Run on; return True when the kernel has ended, False at a limit. Raises what the kernel did wrong.
+
+        ``max_steps`` counts instructions of warps and events of units, ``max_events`` trace events, both from the start of the
+        launch; ``until`` is a cycle.
+        """
+        c = self.context
+        c["max_steps"] = _FOREVER if max_steps is None else max_steps
+        limit = self.launch.max_cycles if self.launch.max_cycles is not None else _FOREVER
+        c["until"] = min(limit, _FOREVER if until is None else until)
+        barren, progress = 0, -1
+        room = int(c["event_capacity"]) - 512
+        while True:
+            left = _FOREVER if max_events is None else max_events - self.event_count - 1
+            if left < 0:
+                return False
+            c["event_stop"] = min(room, int(c["n_events"]) + left)
+            reason = engine.run(self.ctx.ctypes.data)
+            if reason == S.R_TRACE_FULL:
+                if c["n_events"] > room or c["n_lanes"] > 0:
+                    self.flush()
+            elif reason == S.R_GROW:
+                self._grow()
+            elif reason == S.R_HOST:
+                self._serve()
+            elif reason == S.R_ERROR:
+                self.flush()
+                raise faults.error_of(self)
+            elif reason == S.R_STEP:
+                return False
+            elif reason == S.R_UNTIL:
+                if until is not None and until < limit:
+                    return False
+                self.flush()
+                raise CycleLimit(f"kernel must end within {limit:,} cycles, but it was still running then")
+            elif reason == S.R_DONE:
+                self.flush()
+                return True
+            else:
+                barren = barren + 1 if int(c["progress"]) == progress else 0
+                progress = int(c["progress"])
+                patience = _BARREN_ROUNDS_WITH_CLOCK if c["clock_reads"] else _BARREN_ROUNDS
+                if barren >= patience or not self._expire():
+                    self.flush()
+                    raise self._deadlock()
+
+    def _expire(self) -> bool:
+        """Nothing can happen any more: let every suspended try_wait return False, as silicon does after its time limit."""
+        c, nodes, warps = self.context, self.tables["nodes"], self.tables["warps"]
+        waiting = np.flatnonzero((nodes["state"] == S.BLOCKED) & (nodes["wait"] == int(Wait.MBARRIER)))
+        waiting = [n for n in waiting if warps[n // S.NODES_PER_WARP]["state"] in (S.W_RUNNING, S.W_BLOCKED)]
+        if not len(waiting):
+            return False
+        time = int(c["now"]) + self.model.barriers.mbarrier_suspend_cycles
+        for n in waiting:
+            engine.expire(self.ctx.ctypes.data, int(n), time)
+        return True
+
+    def _deadlock(self) -> DeadlockError:
+        message, waits = explain(self.kernel, self.wait_states(), self._history())
+        return DeadlockError(message, waits)
+
+    def _history(self) -> np.ndarray:
+        parts = [chunk for chunk in getattr(self, "kept", [])]
+        return np.concatenate(parts) if parts else np.zeros(0, EVENT)
+
+    def wait_states(self) -> list[WaitState]:
+        """Return what every suspended group of lanes waits for, and which warps have ended."""
+        nodes, warps, ctas = self.tables["nodes"], self.tables["warps"], self.tables["ctas"]
+        mbarriers = {int(m["identity"]): m for m in self.tables["mbarriers"] if m["live"]}
+        barriers = self.tables["barriers"]
+        found = []
+        for w, warp in enumerate(warps):
+            if warp["state"] == S.W_UNUSED or ctas[warp["cta"]]["state"] == 0:
+                continue
+            for n in range(w * S.NODES_PER_WARP, (w + 1) * S.NODES_PER_WARP):
+                node = nodes[n]
+                if node["state"] != S.BLOCKED:
+                    continue
+                extra: dict[str, int] = {}
+                thing = int(node["wait_object"])
+                if node["wait"] == int(Wait.MBARRIER) and thing in mbarriers:
+                    m = mbarriers[thing]
+                    rank = int(ctas[m["cta"]]["cluster_rank"])
+                    extra = {
+                        "pending": int(m["pending"]), "expected": int(m["expected"]), "tx": int(m["tx"]),
+                        "phase": int(m["phase"]), "shared_address": (rank << 24) | int(m["offset"]),
+                    }  # fmt: skip
+                elif node["wait"] == int(Wait.BARRIER):
+                    b = barriers[warp["cta"] * S.BARRIERS_PER_CTA + thing]
+                    alive = int(ctas[warp["cta"]]["alive"]) * 32
+                    extra = {"arrived": int(b["arrived"]), "expected": int(b["expected"]) if b["expected"] > 0 else alive}
+                found.append(
+                    WaitState(
+                        warp=int(warp["id"]), cta=int(ctas[warp["cta"]]["id"]), rank=int(warp["rank"]), pc=int(node["pc"]),
+                        wait=Wait(int(node["wait"])), object=thing, parity=int(node["wait_parity"]),
+                        since=int(node["since"]), **extra,
+                    )
+                )  # fmt: skip
+        return found
+
+    def flush(self) -> None:
+        """Hand the events so far to the listeners and empty the buffers."""
+        c = self.context
+        n, lanes = int(c["n_events"]), int(c["n_lanes"])
+        if n:
+            events, rows = self.tables["events"][:n].copy(), self.tables["lanes"][:lanes].copy()
+            for listener in self.listeners:
+                listener(events, rows, int(c["lanes_total"]))
+        c["events_total"] += n
+        c["lanes_total"] += lanes
+        c["n_events"] = c["n_lanes"] = 0
+
+    def _grow(self) -> None:
+        """Make the table of asynchronous operations larger; the instruction that found it full is executed again."""
+        c = self.context
+        before = self.tables["asyncs"]
+        after = self.table("asyncs", 2 * len(before), S.ASYNC)
+        after[: len(before)] = before
+        c["async_capacity"], c["async_free"] = len(after), len(before)
+        self._heap(len(self.tables["heap_time"]) + 2 * len(before))
+
+    def _serve(self) -> None:
+        """Do for compiled code what only Python can: decode the tensor map at an address."""
+        c = self.context
+        address = int(c["error_a"])
+        raw = self.read_bytes(address, 128)
+        try:
+            if raw is None:
+                raise ValueError("no such memory")
+            plan = TensorMap.decode(raw).plan
+        except (ValueError, H100SimError):
+            c["error"], c["error_a"] = faults.TENSOR_MAP_INVALID, address
+            self.flush()
+            raise faults.error_of(self) from None
+        n = self._plan_count
+        old_plans, old_addresses = self.tables["plans"][:n], self.tables["plan_addresses"][:n]
+        plans = self.table("plans", (n + 1, PLAN_WORDS), np.int64)
+        addresses = self.table("plan_addresses", n + 1, np.int64)
+        plans[:n], addresses[:n] = old_plans, old_addresses
+        plans[n], addresses[n] = plan, address
+        self._plan_count = n + 1
+        c["n_plans"] = n + 1
+
+    def read_bytes(self, address: int, size: int) -> bytes | None:
+        """Return bytes at a generic address of global or parameter space, or None."""
+        from .memory.windows import PARAM_WINDOW, WINDOW_BYTES
+
+        if PARAM_WINDOW <= address < PARAM_WINDOW + WINDOW_BYTES:
+            offset = address - PARAM_WINDOW
+            return self.launch.parameters[offset : offset + size]
+        try:
+            return self.memory.view(address, size).tobytes()
+        except H100SimError:
+            return None
+
+    # --- looking ------------------------------------------------------------------------------------------------------
+
+    def opcode(self, pc: int) -> str:
+        return self.program.opcodes[pc] if 0 <= pc < len(self.program.opcodes) else "end of the kernel"
+
+    def place(self, pc: int) -> str:
+        return self.kernel.place(pc)
+
+    def where(self, warp: int, pc: int) -> Where:
+        """Return the place of an instruction and the role of the warp in a slot."""
+        w = self.tables["warps"][warp]
+        cta = int(self.tables["ctas"][w["cta"]]["id"])
+        lines = self.program.lines
+        role = f"{self.kernel.role(int(w['rank']))}, warp {int(w['rank'])} of CTA {cta}"
+        source = self.kernel.sources[pc] if 0 <= pc < len(lines) else None
+        return Where(
+            file=self.program.module.filename,
+            line=lines[pc] if 0 <= pc < len(lines) else 0,
+            source=self.kernel.place(pc) if source else "",
+            role=role,
+        )
+
+    def barrier_name(self, a: int, b: int) -> str:
+        return f"the mbarrier at {a:#x}" if b >= 0 else f"mbarrier {a}"
+
+    def shared_of(self, cta: int) -> np.ndarray:
+        """Return a copy of the shared memory of a resident CTA, indexed by offset in its window."""
+        for slot, record in enumerate(self.tables["ctas"]):
+            if int(record["id"]) == cta and record["warps"]:
+                start = int(record["shared"]) - self.tables["shared"].ctypes.data
+                return self.tables["shared"][start : start + int(self.context["shared_size"])].copy()
+        raise LaunchError(f"CTA must be one that has started, not {cta}")
+
+    def register(self, slot: int, index: int) -> np.ndarray:
+        """Return the 32 lanes of a register of a resident warp (uint32, uint64 or, for predicates, bool)."""
+        register = self.program.function.registers[index]
+        offset = self.program.registers[index]
+        start = int(self.tables["warps"][slot]["regs"]) - self.tables["registers"].ctypes.data + offset
+        width = width_of_type(register.type)
+        raw = self.tables["registers"]
+        if width == 1:
+            bits = int(raw[start : start + 4].view(np.uint32)[0])
+            return np.array([(bits >> k) & 1 for k in range(32)], bool)
+        if width == 64:
+            return raw[start : start + 256].view(np.uint64).copy()
+        return raw[start : start + 128].view(np.uint32).copy()
+
+    def checkpoint(self) -> dict[str, np.ndarray]:
+        """Copy everything that running changes."""
+        kept = {name: array.copy() for name, array in self.tables.items() if name not in _CONSTANT_TABLES}
+        kept["ctx"], kept["arena"] = self.ctx.copy(), self.memory.arena.copy()
+        return kept
+
+    def restore(self, kept: dict[str, np.ndarray]) -> None:
+        """Go back to a checkpoint of this launch."""
+        addresses = {}
+        for name, array in kept.items():
+            if name in ("ctx", "arena"):
+                continue
+            if self.tables[name].shape == array.shape:
+                self.tables[name][...] = array
+            else:
+                self.tables[name] = array.copy()
+                addresses[name] = self.tables[name].ctypes.data
+        self.ctx[...] = kept["ctx"]
+        for name, address in addresses.items():
+            self.context[name] = address
+        self.memory.arena[: len(kept["arena"])] = kept["arena"]
+        self.attach_memory()
+
+    @property
+    def event_count(self) -> int:
+        """Events since the start of the launch."""
+        return int(self.context["events_total"]) + int(self.context["n_events"])
+
+    def trace(self, events: list[np.ndarray], lanes: list[np.ndarray]) -> Trace:
+        """Return the trace made of the chunks that a listener has kept."""
+        return Trace(
+            kernel=self.kernel,
+            events=np.concatenate(events) if events else np.zeros(0, EVENT),
+            lanes=np.concatenate(lanes) if lanes else np.zeros((0, 32), np.int64),
+            warps=self.tables["warp_info"].copy(),
+            ctas=self.tables["cta_info"].copy(),
+            cycles=self.cycles,
+        )
+
+    @property
+    def cycles(self) -> int:
+        """The duration of the kernel so far in SM cycles."""
+        ends = self.tables["cta_info"]["end"]
+        return int(max(ends.max(initial=0), 0)) if self.context["ctas_done"] else int(self.context["now"])
+
+
+_CONSTANT_TABLES = frozenset(
+    ("instructions", "ops", "slots", "register_template", "fills", "parameters", "constants", "timing", "starts", "ends", "events", "lanes")
+)
