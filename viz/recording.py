@@ -81,7 +81,7 @@ class Recording:
     wgmmas: np.ndarray
     lanes: np.ndarray
     texts: tuple[str, ...]
-    hazards: tuple[Any, ...] = ()
+    hazards: tuple[Any, ...] | None = None
     error: str = ""
     has_memory: bool = False
 
@@ -141,7 +141,7 @@ def record(launch: Launch, cta: int) -> Recording:
     sm = int(info["sm"][0])
     neighbours = trace.ctas["cta"][trace.ctas["sm"] == sm]
     mine = launch.mbarriers[launch.mbarriers["cta"] == cta]
-    error = getattr(launch.replay, "error", None)
+    error, hazards = (getattr(launch.replay, name, None) for name in ("error", "hazards"))
     return Recording(
         kernel=trace.kernel,
         cta=cta,
@@ -162,7 +162,7 @@ def record(launch: Launch, cta: int) -> Recording:
         wgmmas=launch.wgmmas[np.isin(launch.wgmmas["cta"], neighbours)],
         lanes=trace.lanes,
         texts=trace.texts,
-        hazards=tuple(getattr(launch.replay, "hazards", ()) or ()),
+        hazards=None if hazards is None else tuple(hazards),
         error=str(error) if error else "",
         has_memory=has_memory(launch.replay),
     )  # fmt: skip

@@ -28,10 +28,10 @@ class Replay(Protocol):
 
 @dataclass(frozen=True)
 class TraceReplay:
-    """A trace without memory: every view works but the values of shared tiles."""
+    """A trace without memory: every view works but the values of shared tiles. ``hazards`` None: nobody has checked."""
 
     trace: Trace
-    hazards: tuple[Any, ...] = ()
+    hazards: tuple[Any, ...] | None = None
     error: Exception | None = None
     shared_at: None = field(default=None, init=False)
 
@@ -48,7 +48,7 @@ def as_replay(source: Any) -> Any:
     if callable(getattr(source, "shared_at", None)):
         return source
     if isinstance(getattr(source, "trace", None), Trace):
-        return TraceReplay(source.trace, tuple(getattr(source, "hazards", ())), getattr(source, "error", None))
+        return TraceReplay(source.trace, getattr(source, "hazards", None), getattr(source, "error", None))
     raise UsageError(f"view must be given a run, a debugger, a trace or the path of one, not {type(source).__name__}")
 
 

@@ -23,8 +23,9 @@ def data(recording: Recording) -> dict[str, Any]:
                     if getattr(hazard, name, None)
                 ],
             }
-            for hazard in recording.hazards
+            for hazard in recording.hazards or ()
         ],
+        "checked": recording.hazards is not None,
         "error": recording.error,
     }
 

@@ -27,7 +27,7 @@ def data(recording: Recording) -> dict[str, Any]:
         "sm": recording.sm,
         "start": recording.start,
         "end": recording.end,
-        "hazards": len(recording.hazards),
+        "hazards": -1 if recording.hazards is None else len(recording.hazards),
         "error": recording.error,
     }
 

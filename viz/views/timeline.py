@@ -54,14 +54,18 @@ def data(recording: Recording) -> dict[str, Any]:
     """
     bars = _Bars()
     lanes: list[dict[str, Any]] = []
+    copy_rows = np.zeros(0, np.int64)
     for lane in (_warpgroups, _tma_engine, _tensor_core, _mbarriers):
         first = sum(len(done["rows"]) for done in lanes)
         lanes.extend(lane(recording, bars, first))
+        if lane is _tma_engine:
+            copy_rows = first + _copy_rows(recording)[1]
     return {
         "start": recording.start,
         "end": max(recording.end, recording.start + 1),
         "lanes": lanes,
         "bars": bars.columns(sum(len(lane["rows"]) for lane in lanes)),
+        "copies": {"op": _copy_rows(recording)[0]["op"].astype(np.int32), "row": copy_rows.astype(np.int32)},
         "styles": [{"fill": s.fill, "ink": s.ink, "legend": s.legend} for s in STYLES.values()],
     }
 
@@ -113,9 +117,8 @@ def _awaited(recording: Recording, wait: np.void) -> str:
 
 
 def _tma_engine(recording: Recording, bars: _Bars, first: int) -> list[dict[str, Any]]:
-    copies = recording.copies[np.argsort(recording.copies["issued"], kind="stable")]
+    copies, rows = _copy_rows(recording)
     ends = np.where(copies["completed"] >= 0, copies["completed"], recording.end)
-    rows = intervals.pack(copies["issued"].tolist(), ends.tolist())
     for copy, end, row, step in zip(copies, ends, rows, recording.step_of(copies["issued_event"]), strict=True):
         own = copy["cta"] == recording.cta
         store = copy["copy"] in _STORES
@@ -134,6 +137,13 @@ def _tma_engine(recording: Recording, bars: _Bars, first: int) -> list[dict[str,
             int(step),
         )
     return _unit_lane("tma", f"TMA engine, SM {recording.sm}", rows)
+
+
+def _copy_rows(recording: Recording) -> tuple[np.ndarray, np.ndarray]:
+    """Return the copies in the order of issue and a row for each, so that copies in flight at one time lie side by side."""
+    copies = recording.copies[np.argsort(recording.copies["issued"], kind="stable")]
+    ends = np.where(copies["completed"] >= 0, copies["completed"], recording.end)
+    return copies, intervals.pack(copies["issued"].tolist(), ends.tolist())
 
 
 def _tensor_core(recording: Recording, bars: _Bars, first: int) -> list[dict[str, Any]]:
@@ -176,7 +186,7 @@ def _mbarriers(recording: Recording, bars: _Bars, first: int) -> list[dict[str, 
         phase = int(steps["b"][mine[-1]]) + 1 if len(mine) else 0
         last = int(mine[-1]) if len(mine) else int(initialised[0]) if len(initialised) else 0
         bars.add(first + row, now, recording.end, _phase(phase), f"phase {phase}", last)
-    rows = [{"label": m.name, "colour": None, "rank": -1} for m in recording.mbarriers]
+    rows = [{"label": m.name, "colour": None, "rank": -1, "identity": m.identity} for m in recording.mbarriers]
     return [{"kind": "mbarrier", "label": "mbarriers", "rows": rows}] if rows else []
 
 
@@ -202,6 +212,7 @@ def layout() -> html.Section:
                         [
                             html.Canvas(id="t-axis"),
                             html.Canvas(id="t-bars"),
+                            html.Canvas(id="t-arrows"),
                             html.Div(id="t-playhead"),
                             html.Div(id="t-selection"),
                         ],

@@ -1,0 +1,109 @@
+// Python and PTX with a chip per role at the line where its warps stand; the line of the current step is lit and in view.
+(function () {
+  "use strict";
+  const app = window.h100sim;
+  const get = (id) => document.getElementById(id);
+  const LINE = 16;
+  let panes = [];
+  let shownFile = -1;
+
+  // "consumer 0" -> "C0", "producer" -> "P", "warpgroup 2" -> "W2".
+  const short = (role) => role.split(/\s+/).map((w) => (/^\d+$/.test(w) ? w : w[0].toUpperCase())).join("");
+
+  function fill(node, text) {
+    const lines = text === null ? [] : text.split("\n");
+    const rows = lines.map((line, i) =>
+      app.element("div", { class: "line" }, app.element("b", {}, String(i + 1)), app.element("span", { class: "chips" }), app.element("code", {}, line || " "))
+    );
+    node.replaceChildren(...rows);
+    return { node, rows, lit: null, chips: [] };
+  }
+
+  function note(node, words) {
+    node.replaceChildren(app.element("p", { class: "empty" }, words));
+    return { node, rows: [], lit: null, chips: [] };
+  }
+
+  function openFile(model, file) {
+    const source = model.data.source;
+    shownFile = file;
+    const title = get("s-python-title");
+    if (file < 0 || !source.files.length) {
+      title.textContent = "Source";
+      panes[0] = note(get("s-python"), "This PTX names no source lines (no .loc directives): only the PTX can be followed.");
+    } else if (source.files[file].text === null || source.files[file].text === undefined) {
+      title.textContent = source.files[file].name;
+      panes[0] = note(get("s-python"), `The trace names ${source.files[file].path} but carries no text of it.`);
+    } else {
+      title.textContent = source.files[file].name;
+      panes[0] = fill(get("s-python"), source.files[file].text);
+    }
+  }
+
+  // Where the roles stand: [line, role, ranks], one entry per line and role.
+  function standing(model, lineOf) {
+    const found = new Map();
+    for (const warp of model.warps.values()) {
+      const at = model.position(warp.rank, model.step);
+      const pc = at === null || at < 0 ? -1 : pcAt(model, warp.rank, at);
+      const line = pc < 0 ? -1 : lineOf(pc);
+      if (line < 1) continue;
+      const key = line + "|" + warp.role;
+      if (!found.has(key)) found.set(key, { line, warp, ranks: [] });
+      found.get(key).ranks.push(warp.rank);
+    }
+    return [...found.values()];
+  }
+
+  function pcAt(model, rank, step) {
+    const list = model.stepsOf.get(rank);
+    for (let i = app.lastAtMost(list, step); i >= 0; i--) if (model.steps.pc[list[i]] >= 0) return model.steps.pc[list[i]];
+    return -1;
+  }
+
+  function mark(pane, places, current) {
+    for (const chip of pane.chips) chip.remove();
+    pane.chips = places
+      .filter((place) => pane.rows[place.line - 1])
+      .map((place) => {
+        const chip = app.element(
+          "em", { style: { background: place.warp.colour }, title: `${place.warp.role}: ${place.ranks.map((r) => "w" + r).join(" ")}` },
+          short(place.warp.role)
+        );
+        pane.rows[place.line - 1].children[1].append(chip);
+        return chip;
+      });
+    const row = pane.rows[current - 1] || null;
+    if (pane.lit && pane.lit !== row) pane.lit.classList.remove("lit");
+    if (row) {
+      row.classList.add("lit");
+      const height = (pane.height = pane.height || pane.node.clientHeight);
+      const top = (current - 1) * LINE;
+      if (top < pane.node.scrollTop + LINE || top > pane.node.scrollTop + height - 3 * LINE) {
+        pane.node.scrollTop = Math.max(0, top - height / 2);
+      }
+    }
+    pane.lit = row;
+  }
+
+  app.views.push({
+    build(model) {
+      const roles = new Map([...model.warps.values()].map((w) => [w.role, w.colour]));
+      get("s-roles").replaceChildren(
+        ...[...roles].map(([role, colour]) =>
+          app.element("span", { class: "role" }, app.element("em", { style: { background: colour } }, short(role)), " ", role)
+        )
+      );
+      panes = [null, fill(get("s-ptx"), model.data.source.ptx)];
+      openFile(model, model.data.source.files.length ? 0 : -1);
+    },
+    update(model) {
+      const { ptx_line, line, file } = model.data.source;
+      let pc = model.steps.pc[model.step];
+      if (pc < 0) pc = -1;
+      if (pc >= 0 && file[pc] >= 0 && file[pc] !== shownFile) openFile(model, file[pc]);
+      mark(panes[0], standing(model, (p) => (file[p] === shownFile ? line[p] : -1)), pc >= 0 && file[pc] === shownFile ? line[pc] : -1);
+      mark(panes[1], standing(model, (p) => ptx_line[p]), pc >= 0 ? ptx_line[pc] : -1);
+    },
+  });
+})();
