@@ -24,6 +24,7 @@ from .program import Program, set_latencies, width_of_type
 from .ptx.module import Imm, Symbol
 from .tma import PLAN_WORDS, TensorMap
 from .trace import CTA_INFO, EVENT, WARP_INFO, KernelInfo, Trace, Wait
+from .units.tensor_core import step_addresses
 
 #: Rounds in which every waiter may look again in vain before the launch is called dead.
 _BARREN_ROUNDS = 2
@@ -93,7 +94,7 @@ class Machine:
             "async_capacity": 64 + 16 * slots, "event_capacity": 1 << 16, "lane_capacity": 1 << 13,
             "parameter_bytes": len(launch.parameters), "n_ctas": ctas, "cluster_size": cluster,
             "registers_per_thread": launch.registers, "values": int(launch.values), "trace_level": launch.trace_level,
-            "clock_mhz": model.clock_mhz, "until": launch.max_cycles if launch.max_cycles is not None else _FOREVER,
+            "clock_mhz": model.clock_mhz, "l2_bytes": model.memory.l2_bytes, "until": launch.max_cycles if launch.max_cycles is not None else _FOREVER,
             "max_steps": _FOREVER, "fixed_registers": int(not self._knows_registers()),
         }.items():  # fmt: skip
             c[name] = value
@@ -139,6 +140,7 @@ class Machine:
         self.table("cta_info", ctas, CTA_INFO)
         self.table("warp_info", ctas * warps, WARP_INFO)
         self.table("scratch", 1 << 18, np.uint8)
+        self.table("step_functions", 3, np.int64)[:] = step_addresses()
         self.table("plans", (1, PLAN_WORDS), np.int64)
         self.table("plan_addresses", 1, np.int64)
         self._timing()

@@ -284,8 +284,8 @@ CONTEXT = np.dtype(
         ("lanes", "i8"),
         ("cta_info", "i8"),
         ("warp_info", "i8"),
-        ("touched", "i8"),
         ("scratch", "i8"),
+        ("step_functions", "i8"),
         # sizes
         ("n_slots", "i8"),
         ("warps_per_cta", "i8"),
@@ -308,7 +308,7 @@ CONTEXT = np.dtype(
         ("arena_bytes", "i8"),
         ("n_allocations", "i8"),
         ("n_plans", "i8"),
-        ("touched_bytes", "i8"),
+        ("l2_bytes", "i8"),
         ("n_ctas", "i8"),
         ("grid_x", "i8"),
         ("grid_y", "i8"),

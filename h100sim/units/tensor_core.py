@@ -11,9 +11,9 @@ h100sim/devices.py, ``TensorCore``; arithmetic in h100sim/numerics/tensor_core.p
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import numpy as np
+from numba import carray
 
 from .. import faults
 from .. import state as S
@@ -30,8 +30,10 @@ from ..isa.machine import (
     put,
     refuse,
 )
-from ..native import jit, u8
-from ..ptx.module import Imm, Instruction, Vector
+from ..layouts.descriptors import gather_operand
+from ..native import as_pointer, call, i64, jit, u8
+from ..numerics.tensor_core import address_of_step, code_of
+from ..ptx.module import Imm, Instruction, Operand
 from ..services import ITEM_ASYNC, PRIORITY_UNIT, block, emit, emit_here, fail, free_async, new_async, push, wake
 from ..trace import Event, Wait
 
@@ -39,6 +41,9 @@ _ISSUED, _STARTED, _COMPLETED = int(Event.WGMMA_ISSUED), int(Event.WGMMA_STARTED
 _FENCED, _COMMITTED, _WAITED = int(Event.WGMMA_FENCED), int(Event.WGMMA_COMMITTED), int(Event.WGMMA_WAITED)
 _WAIT = int(Wait.WGMMA)
 _FULL = 0xFFFFFFFF
+
+#: Places in the scratch memory: A (64, 64), B (256, 64), D (64, 256) 32-bit elements, the argument block of a step.
+_A, _B, _D, _BLOCK = 0, 1 << 14, 5 << 14, 9 << 14
 
 #: Bits of imm2.
 A_IN_REGISTERS, TRANSPOSE_A, TRANSPOSE_B, NEGATE_A, NEGATE_B, SATURATE, HALF_D = 1, 2, 4, 8, 16, 32, 64
@@ -237,4 +242,134 @@ def write_accumulator(ctx, n, d):
                     put(regs, op, lane, np.int64(d[row, 8 * (r >> 2) + 2 * (lane % 4) + (r & 1)]))
 
 
-_ = (re, Callable, u8, Imm, Vector, Instruction, Environment, MachineOp, flatten, immediate, machine_instruction, refuse)
+def complete(n, time, unused, ctx):
+    """Read the operands of a finished operation, multiply, write the accumulator."""
+    c = S.context(ctx)
+    A = S.asyncs(ctx)[n]
+    c.warp, c.pc = A.warp, A.pc
+    ins = S.instructions(ctx)[A.pc]
+    if c.values:
+        columns, flags = ins.imm0, ins.imm2
+        element_bits, depth = ins.imm4 & 0xFF, ins.imm4 >> 8
+        a = carray(as_pointer(c.scratch + _A), (64, depth), np.uint32)
+        b = carray(as_pointer(c.scratch + _B), (columns, depth), np.uint32)
+        d = carray(as_pointer(c.scratch + _D), (64, columns), np.uint32)
+        shared = u8(S.ctas(ctx)[A.cta].shared, c.shared_size)
+        if flags & A_IN_REGISTERS:
+            read_fragment_a(ctx, n, element_bits, depth, a)
+        elif not gather_operand(shared, A.descriptor_a, element_bits // 8, flags & TRANSPOSE_A != 0, a):
+            return fail(ctx, faults.DESCRIPTOR_OUT_OF_RANGE, (A.descriptor_a & 0x3FFF) << 4, 0, c.shared_size)
+        if not gather_operand(shared, A.descriptor_b, element_bits // 8, flags & TRANSPOSE_B != 0, b):
+            return fail(ctx, faults.DESCRIPTOR_OUT_OF_RANGE, (A.descriptor_b & 0x3FFF) << 4, 1, c.shared_size)
+        if A.scale_d:
+            read_accumulator(ctx, n, d)
+        words = i64(c.scratch + _BLOCK, 13)
+        words[0], words[1], words[2], words[3], words[4] = ins.imm5 & 0xFFFFFFFF, 1, 64, columns, depth
+        words[5], words[6], words[7], words[8] = c.scratch + _A, c.scratch + _B, c.scratch + _D, 0
+        words[9] = A.scale_d
+        words[10] = 1 if flags & NEGATE_A else 0
+        words[11] = 1 if flags & NEGATE_B else 0
+        words[12] = 1 if flags & SATURATE else 0
+        call(i64(c.step_functions, 3)[ins.imm5 >> 32], c.scratch + _BLOCK, 0, 0, 0)
+        write_accumulator(ctx, n, d)
+    retire(ctx, n)
+    return S.S_NEXT
+
+
+# --- lowering ---------------------------------------------------------------------------------------------------------
+
+_SHAPE = re.compile(r"m64n(\d+)k(\d+)$")
+#: Spec: "Matrix Shape" of wgmma: K per element width in bits (dense).
+_K_BITS = 256
+_FLOATS = ("f16", "bf16", "tf32", "e4m3", "e5m2")
+#: Address of the compiled arithmetic per family (float, integer, bits) that some decoded program uses.
+_steps: dict[int, int] = {}
+
+
+def step_addresses() -> np.ndarray:
+    """Return the addresses of the compiled arithmetic by family, 0 where none is used."""
+    return np.array([_steps.get(family, 0) for family in range(3)], np.int64)
+
+
+def element_width(type_: str) -> int:
+    """Return the stored width in bits of an operand's elements."""
+    return {"f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8, "b1": 1}[type_]
+
+
+def check_shape(instruction: Instruction, environment: Environment) -> tuple[int, int]:
+    """Return (N, K) of a wgmma after checking them against its types."""
+    shape = next((m for m in map(_SHAPE.match, instruction.modifiers) if m), None)
+    rule = 'PTX ISA 9.1, "Asynchronous Warpgroup Level Matrix Shape"'
+    if shape is None:
+        raise refuse(instruction, f"wgmma.mma_async shape must be m64nNkK, not {instruction.opcode}", environment, rule)
+    n, k = int(shape[1]), int(shape[2])
+    if len(instruction.types) != 3 or instruction.types[1] not in (*_FLOATS, "s8", "u8", "b1"):
+        raise refuse(instruction, f"wgmma.mma_async types must be those of D, A and B, not {'.'.join(instruction.types)}", environment, rule)
+    width = element_width(instruction.types[1])
+    if k != _K_BITS // width:
+        raise refuse(instruction, f"wgmma.mma_async K of {instruction.types[1]} must be {_K_BITS // width}, not {k}", environment, rule)
+    if instruction.types[1] in _FLOATS:
+        if n % 8 or not 8 <= n <= 256:
+            raise refuse(instruction, f"wgmma.mma_async N must be a multiple of 8 from 8 to 256, not {n}", environment, rule)
+    elif n not in (8, 16, 24, 32, *range(48, 257, 16)):
+        raise refuse(
+            instruction, f"wgmma.mma_async N of {instruction.types[1]} must be 8, 16, 24 or a multiple of 16 from 32 to 256, not {n}",
+            environment, rule,
+        )  # fmt: skip
+    return n, k
+
+
+@machine_instruction("wgmma.mma_async")
+def lower_multiply(instruction: Instruction, environment: Environment) -> MachineOp:
+    if "sp" in instruction.modifiers:
+        raise refuse(instruction, f"{instruction.opcode} is not supported", environment)
+    n, k = check_shape(instruction, environment)
+    d_type, a_type, b_type = instruction.types
+    code = code_of(d_type, a_type, b_type)
+    operands = list(instruction.operands)
+    d = flatten(operands.pop(0))
+    rows = n // 4 if d_type == "f16" else n // 2
+    if len(d) != rows:
+        raise refuse(instruction, f"wgmma.mma_async D must have {rows} registers, not {len(d)}", environment)
+    a = flatten(operands.pop(0))
+    in_registers = len(a) == 4
+    if len(a) not in (1, 4):
+        raise refuse(instruction, f"wgmma.mma_async A must be a descriptor or 4 registers, not {len(a)}", environment)
+    b: Operand = operands.pop(0)
+    scale_d: Operand = operands.pop(0) if operands else Imm(1)
+    flags = A_IN_REGISTERS if in_registers else 0
+    flags |= HALF_D if d_type == "f16" else 0
+    flags |= SATURATE if instruction.has("satfinite") else 0
+    values = [immediate(instruction, o, "scale or transpose", environment) for o in operands]
+    if a_type in _FLOATS:
+        for value, bit in zip(values, (NEGATE_A, NEGATE_B), strict=False):
+            if value not in (1, -1):
+                raise refuse(instruction, f"wgmma.mma_async imm-scale must be 1 or -1, not {value}", environment)
+            flags |= bit if value == -1 else 0
+    for value, bit in zip(values[2:], (TRANSPOSE_B,) if in_registers else (TRANSPOSE_A, TRANSPOSE_B), strict=False):
+        flags |= bit if value else 0
+    family = 0 if a_type in _FLOATS else 2 if a_type == "b1" else 1
+    cycles = max(n // 2, (17 if in_registers else 16 + n // 4), 17 if in_registers else 18)
+    width = 32 if a_type == "b1" else element_width(a_type)
+    depth = 8 if a_type == "b1" else k
+    _steps[family] = address_of_step(code)
+    ins = (*((x, "b32") for x in a),) if in_registers else ((a[0], "b64"),)
+    ins = (*ins, (b, "b64"), (scale_d, "pred"))
+    integers = (n, cycles, flags, rows, width | depth << 8, code | family << 32)
+    return MachineOp(multiply, d, ins, integers, latency=1, scored=False, completion=complete)
+
+
+@machine_instruction("wgmma.fence")
+def lower_fence(instruction: Instruction, environment: Environment) -> MachineOp:
+    return MachineOp(fence)
+
+
+@machine_instruction("wgmma.commit_group")
+def lower_commit(instruction: Instruction, environment: Environment) -> MachineOp:
+    return MachineOp(commit)
+
+
+@machine_instruction("wgmma.wait_group")
+def lower_wait(instruction: Instruction, environment: Environment) -> MachineOp:
+    count = immediate(instruction, instruction.operands[0], "count", environment)
+    return MachineOp(wait_group, (), (), (min(count, 7),))

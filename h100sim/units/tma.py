@@ -1,0 +1,564 @@
+"""The TMA engine of an SM: bulk copies between global and shared memory, tensor copies through a tensor map, bulk groups.
+
+A thread hands over a copy and goes on; the engine takes copies in order, a box at a time, and completes bytes on an mbarrier
+(loads) or a bulk group (stores). Data moves when the copy completes (loads) or when its source has been read (stores).
+
+Spec: PTX ISA 9.1, "Data Movement and Conversion Instructions: Asynchronous copy". Measured: times in h100sim/devices.py, ``Tma``.
+Assumed: all of global memory is in L2 as long as the allocations together fit it, and every copy misses otherwise.
+"""
+
+from __future__ import annotations
+
+from .. import faults
+from .. import state as S
+from ..engine import end_cta_if_done
+from ..isa.machine import Environment, MachineOp, current, first_lane, get, machine_instruction, operand, refuse
+from ..memory.windows import PARAM_WINDOW, global_pointer, shared_offset, shared_pointer
+from ..native import i32, i64, jit, u8
+from ..ptx.module import Address, Imm, Instruction, Operand, Symbol, Vector
+from ..services import ITEM_ASYNC, PRIORITY_UNIT, block, emit, emit_here, fail, free_async, new_async, push, wake
+from ..tma import PLAN_WORDS, box_bytes, box_rows, load_box, plan_rank, store_box
+from ..trace import Copy, Event, Wait
+from .load_store import address_operand
+from .mbarriers import complete_tx, cta_and_offset, find
+
+_ISSUED, _STARTED, _READ, _COMPLETED = (
+    int(Event.TMA_ISSUED), int(Event.TMA_STARTED), int(Event.TMA_READ), int(Event.TMA_COMPLETED)
+)  # fmt: skip
+_COMMITTED, _WAITED, _GLOBAL = int(Event.BULK_COMMITTED), int(Event.BULK_WAITED), int(Event.TMA_GLOBAL)
+_WAIT = int(Wait.BULK)
+_TENSOR_LOAD, _TENSOR_STORE, _TENSOR_REDUCE = int(Copy.TENSOR_LOAD), int(Copy.TENSOR_STORE), int(Copy.TENSOR_REDUCE)
+_BULK_LOAD, _BULK_STORE, _BULK_CLUSTER = int(Copy.BULK_LOAD), int(Copy.BULK_STORE), int(Copy.BULK_CLUSTER)
+
+REDUCTIONS = ("", "add", "min", "max", "inc", "dec", "and", "or", "xor")
+
+
+# --- time -------------------------------------------------------------------------------------------------------------
+
+
+@jit
+def hold_issuer(ctx):
+    """Charge the issuing warp: a first copy costs more than those that follow at once."""
+    c, T = S.context(ctx), S.timing(ctx)
+    W = S.warps(ctx)[c.warp]
+    cost = T.tma_issue_cycles if c.now - W.tma_last <= 2 * T.tma_issue_cycles else T.tma_first_issue_cycles
+    W.tma_last = c.now + cost
+    c.issue = cost
+    return c.now + cost
+
+
+@jit
+def engine_done(ctx, ready, size_bytes, per_cycle, latency):
+    """Reserve the engine and the L2 for a copy that is ready at a time; return when its last byte has arrived."""
+    c, T = S.context(ctx), S.timing(ctx)
+    sm = S.sms(ctx)[S.warps(ctx)[c.warp].sm]
+    start = max(ready, sm.tma_free)
+    busy = int(size_bytes / per_cycle)
+    sm.tma_free = start + max(busy, T.tma_box_cycles)
+    sm.tma_bytes += size_bytes
+    served = max(float(start), c.l2_free)
+    c.l2_free = served + size_bytes / T.l2_bytes_per_cycle
+    end = start + busy + int(served) - start
+    if c.arena_bytes > c.l2_bytes:
+        served = max(float(start), c.hbm_free)
+        c.hbm_free = served + size_bytes / T.hbm_bytes_per_cycle
+        end = max(end, int(served)) + T.hbm_extra_latency
+    return end + latency
+
+
+@jit
+def launch(ctx, n, time, state):
+    """Let an operation reach its next state at a time."""
+    A = S.asyncs(ctx)[n]
+    A.state = state
+    push(ctx, time, PRIORITY_UNIT, ITEM_ASYNC, n)
+
+
+# --- tensor maps ------------------------------------------------------------------------------------------------------
+
+
+@jit
+def plan_of(ctx, address):
+    """Return the number of the decoded tensor map at a generic address, or -1: the host then decodes it."""
+    c = S.context(ctx)
+    addresses = i64(c.plan_addresses, c.n_plans)
+    for k in range(c.n_plans):
+        if addresses[k] == address:
+            return k
+    c.host, c.error_a = 1, address
+    return -1
+
+
+@jit
+def plan(ctx, k):
+    return i64(S.context(ctx).plans + k * PLAN_WORDS * 8, PLAN_WORDS)
+
+
+@jit
+def read_coordinates(regs, ops, first, rank, offsets, lane, A):
+    """Read start coordinates and im2col offsets (sign-extended 32-bit values) into an operation."""
+    for k in range(5):
+        A.coords[k] = 0
+    for k in range(rank):
+        value = get(regs, operand(ops, first + k), lane)
+        A.coords[k] = value - (1 << 32) if value >> 31 & 1 else value
+    for k in range(3):
+        A.offsets[k] = 0
+    for k in range(offsets):
+        A.offsets[k] = get(regs, operand(ops, first + rank + k), lane) & 0xFFFF
+
+
+@jit
+def emit_global(ctx, A, p):
+    """Record the global bytes of a box, one event for every block of equally spaced rows."""
+    c = S.context(ctx)
+    if c.trace_level == 0:
+        return
+    rows = i64(c.scratch, 4 * 64)
+    count = box_rows(p, A.coords, rows, 64)
+    for k in range(count):
+        emit_here(ctx, _GLOBAL, A.identity, rows[4 * k], rows[4 * k + 1], rows[4 * k + 2], rows[4 * k + 3])
+
+
+# --- loads ------------------------------------------------------------------------------------------------------------
+
+
+def tensor_load(regs, mask, ops, ctx):
+    """[dst], [map], [mbarrier], cta mask, coords.., offsets..; imm0 rank, imm1 offsets, imm2..4 address offsets, imm5 multicast."""
+    c, ins, T = S.context(ctx), current(ctx), S.timing(ctx)
+    cta = S.warps(ctx)[c.warp].cta
+    for lane in range(32):
+        if not (mask >> lane) & 1:
+            continue
+        k = plan_of(ctx, get(regs, operand(ops, 1), lane) + ins.imm3)
+        if k < 0:
+            return S.S_HOST
+        p = plan(ctx, k)
+        if plan_rank(p) != ins.imm0:
+            return fail(ctx, faults.TENSOR_MAP_RANK, plan_rank(p), ins.imm0, 0)
+        dst = get(regs, operand(ops, 0), lane) + ins.imm2
+        slot, at = cta_and_offset(ctx, cta, dst)
+        if slot < 0:
+            return fail(ctx, faults.CLUSTER_RANK, dst >> 24, S.ctas(ctx)[cta].cluster_size, 0)
+        if at & 127:
+            return fail(ctx, faults.TMA_ALIGN, at, 128, 0)
+        bslot, boff = cta_and_offset(ctx, cta, get(regs, operand(ops, 2), lane) + ins.imm4)
+        m = find(ctx, bslot, boff)
+        if m < 0:
+            return fail(ctx, faults.MBARRIER_UNINITIALISED, boff, 0, 0)
+        n = new_async(ctx, _TENSOR_LOAD)
+        if n < 0:
+            return S.S_GROW
+        A = S.asyncs(ctx)[n]
+        A.plan, A.mbarrier, A.shared, A.lane, A.peer = k, boff, at, lane, slot
+        A.multicast = get(regs, operand(ops, 3), lane) if ins.imm5 else 0
+        A.bytes = box_bytes(p)
+        read_coordinates(regs, ops, 4, ins.imm0, ins.imm1, lane, A)
+        emit_here(ctx, _ISSUED, A.identity, _TENSOR_LOAD, A.bytes, shared_offset(ctx, slot, at), S.mbarriers(ctx)[m].identity)
+        emit_global(ctx, A, p)
+        ready = hold_issuer(ctx)
+        launch(ctx, n, engine_done(ctx, ready, A.bytes, T.tma_bytes_per_cycle, T.tma_latency_cycles), S.A_FLYING)
+    return S.S_NEXT
+
+
+@jit
+def finish_load(ctx, n, slot, size_bytes):
+    """Complete the bytes of a load in one destination CTA. Returns a status."""
+    c = S.context(ctx)
+    A = S.asyncs(ctx)[n]
+    m = find(ctx, slot, A.mbarrier)
+    if m < 0:
+        return fail(ctx, faults.MBARRIER_UNINITIALISED, A.mbarrier, 0, 0)
+    M = S.mbarriers(ctx)[m]
+    address = (S.ctas(ctx)[slot].cluster_rank << 24) | A.shared
+    emit(ctx, c.now, _COMPLETED, S.ctas(ctx)[slot].id, -1, A.pc, 0, A.identity, A.kind, size_bytes, address, M.identity)
+    complete_tx(ctx, m, size_bytes, -1, A.pc, A.identity)
+    return S.S_NEXT
+
+
+@jit
+def retire(ctx, n):
+    A = S.asyncs(ctx)[n]
+    cta = A.cta
+    free_async(ctx, n)
+    end_cta_if_done(ctx, cta)
+
+
+def complete_tensor_load(n, time, unused, ctx):
+    c = S.context(ctx)
+    A = S.asyncs(ctx)[n]
+    c.warp, c.pc = A.warp, A.pc
+    p = plan(ctx, A.plan)
+    own = S.ctas(ctx)[A.cta]
+    for rank in range(own.cluster_size):
+        slot = own.cluster_slot + rank
+        if A.multicast != 0:
+            if not (A.multicast >> rank) & 1:
+                continue
+        elif slot != A.peer:
+            continue
+        if c.values:
+            moved = load_box(p, A.coords, A.offsets, c.arena, c.arena_base, c.arena_bytes, S.ctas(ctx)[slot].shared, c.shared_size, A.shared)
+            if moved < 0:
+                return fail(ctx, faults.TMA_REFUSED, -moved, 0, 0)
+        status = finish_load(ctx, n, slot, A.bytes)
+        if status != S.S_NEXT:
+            return status
+    retire(ctx, n)
+    return S.S_NEXT
+
+
+def bulk_load(regs, mask, ops, ctx):
+    """[dst], [src], size, [mbarrier], cta mask; imm0..2 address offsets, imm3 1 from shared memory, imm4 multicast."""
+    c, ins, T = S.context(ctx), current(ctx), S.timing(ctx)
+    cta = S.warps(ctx)[c.warp].cta
+    from_shared = ins.imm3
+    for lane in range(32):
+        if not (mask >> lane) & 1:
+            continue
+        dst = get(regs, operand(ops, 0), lane) + ins.imm0
+        src = get(regs, operand(ops, 1), lane) + ins.imm1
+        size = get(regs, operand(ops, 2), lane)
+        slot, at = cta_and_offset(ctx, cta, dst)
+        bslot, boff = cta_and_offset(ctx, cta, get(regs, operand(ops, 3), lane) + ins.imm2)
+        if slot < 0:
+            return fail(ctx, faults.CLUSTER_RANK, dst >> 24, S.ctas(ctx)[cta].cluster_size, 0)
+        if size & 15:
+            return fail(ctx, faults.BULK_SIZE, size, 0, 0)
+        if at & 15 or src & 15:
+            return fail(ctx, faults.BULK_ALIGN, at if at & 15 else src, 0, 0)
+        source = shared_pointer(ctx, cta, src, size) if from_shared else global_pointer(ctx, src, size)
+        if source == 0:
+            if from_shared:
+                return fail(ctx, faults.OUT_OF_RANGE_SHARED, src, size, c.shared_size)
+            return fail(ctx, faults.OUT_OF_RANGE_GLOBAL, src, size, 0)
+        if at + size > c.shared_size:
+            return fail(ctx, faults.OUT_OF_RANGE_SHARED, at, size, c.shared_size)
+        m = find(ctx, bslot, boff)
+        if m < 0:
+            return fail(ctx, faults.MBARRIER_UNINITIALISED, boff, 0, 0)
+        kind = _BULK_CLUSTER if from_shared else _BULK_LOAD
+        n = new_async(ctx, kind)
+        if n < 0:
+            return S.S_GROW
+        A = S.asyncs(ctx)[n]
+        A.mbarrier, A.shared, A.lane, A.peer, A.bytes, A.address = boff, at, lane, slot, size, src
+        A.multicast = get(regs, operand(ops, 4), lane) if ins.imm4 else 0
+        emit_here(ctx, _ISSUED, A.identity, kind, size, shared_offset(ctx, slot, at), S.mbarriers(ctx)[m].identity)
+        if from_shared == 0:
+            emit_here(ctx, _GLOBAL, A.identity, src, size, 1, 0)
+        ready = hold_issuer(ctx)
+        launch(ctx, n, engine_done(ctx, ready, size, T.tma_bytes_per_cycle, T.tma_latency_cycles), S.A_FLYING)
+    return S.S_NEXT
+
+
+def complete_bulk_load(n, time, unused, ctx):
+    c = S.context(ctx)
+    A = S.asyncs(ctx)[n]
+    c.warp, c.pc = A.warp, A.pc
+    own = S.ctas(ctx)[A.cta]
+    from_shared = A.kind == _BULK_CLUSTER
+    source = shared_pointer(ctx, A.cta, A.address, A.bytes) if from_shared else global_pointer(ctx, A.address, A.bytes)
+    if source == 0:
+        return fail(ctx, faults.OUT_OF_RANGE_GLOBAL, A.address, A.bytes, 0)
+    for rank in range(own.cluster_size):
+        slot = own.cluster_slot + rank
+        if A.multicast != 0:
+            if not (A.multicast >> rank) & 1:
+                continue
+        elif slot != A.peer:
+            continue
+        if c.values:
+            u8(S.ctas(ctx)[slot].shared + A.shared, A.bytes)[:] = u8(source, A.bytes)
+        status = finish_load(ctx, n, slot, A.bytes)
+        if status != S.S_NEXT:
+            return status
+    retire(ctx, n)
+    return S.S_NEXT
+
+
+# --- stores -----------------------------------------------------------------------------------------------------------
+
+
+def tensor_store(regs, mask, ops, ctx):
+    """[map], [src], coords..; imm0 rank, imm1 reduction, imm2 map offset, imm3 source offset."""
+    c, ins, T = S.context(ctx), current(ctx), S.timing(ctx)
+    cta = S.warps(ctx)[c.warp].cta
+    for lane in range(32):
+        if not (mask >> lane) & 1:
+            continue
+        k = plan_of(ctx, get(regs, operand(ops, 0), lane) + ins.imm2)
+        if k < 0:
+            return S.S_HOST
+        p = plan(ctx, k)
+        if plan_rank(p) != ins.imm0:
+            return fail(ctx, faults.TENSOR_MAP_RANK, plan_rank(p), ins.imm0, 0)
+        slot, at = cta_and_offset(ctx, cta, get(regs, operand(ops, 1), lane) + ins.imm3)
+        if slot != cta:
+            return fail(ctx, faults.OUT_OF_RANGE_SHARED, at, 1, c.shared_size)
+        if at & 127:
+            return fail(ctx, faults.TMA_ALIGN, at, 128, 0)
+        kind = _TENSOR_REDUCE if ins.imm1 else _TENSOR_STORE
+        n = new_async(ctx, kind)
+        if n < 0:
+            return S.S_GROW
+        A = S.asyncs(ctx)[n]
+        A.plan, A.shared, A.lane, A.peer = k, at, lane, slot
+        A.bytes = box_bytes(p)
+        read_coordinates(regs, ops, 2, ins.imm0, 0, lane, A)
+        emit_here(ctx, _ISSUED, A.identity, kind, A.bytes, shared_offset(ctx, slot, at), -1)
+        emit_global(ctx, A, p)
+        read_at = engine_done(ctx, hold_issuer(ctx), A.bytes, T.tma_store_bytes_per_cycle, 0)
+        A.done = read_at + T.tma_store_latency_cycles
+        launch(ctx, n, read_at, S.A_FLYING)
+    return S.S_NEXT
+
+
+def complete_tensor_store(n, time, unused, ctx):
+    c = S.context(ctx)
+    A = S.asyncs(ctx)[n]
+    c.warp, c.pc = A.warp, A.pc
+    if A.state == S.A_FLYING:
+        if c.values:
+            reduction = S.instructions(ctx)[A.pc].imm1
+            moved = store_box(plan(ctx, A.plan), A.coords, c.arena, c.arena_base, c.arena_bytes, S.ctas(ctx)[A.cta].shared, c.shared_size, A.shared, reduction)
+            if moved < 0:
+                return fail(ctx, faults.TMA_REFUSED, -moved, 0, 0)
+        source_read(ctx, n)
+    else:
+        finish_store(ctx, n)
+    return S.S_NEXT
+
+
+@jit
+def source_read(ctx, n):
+    """A store has read its source: shared memory may be reused; the data arrives later."""
+    c = S.context(ctx)
+    A = S.asyncs(ctx)[n]
+    address = (S.ctas(ctx)[A.cta].cluster_rank << 24) | A.shared
+    emit(ctx, c.now, _READ, S.ctas(ctx)[A.cta].id, -1, A.pc, 0, A.identity, A.kind, A.bytes, address, -1)
+    launch(ctx, n, A.done, S.A_READ)
+    wake_bulk_waiters(ctx, A.warp)
+
+
+@jit
+def finish_store(ctx, n):
+    """A store has written: its bulk group may be complete."""
+    c = S.context(ctx)
+    A = S.asyncs(ctx)[n]
+    address = (S.ctas(ctx)[A.cta].cluster_rank << 24) | A.shared
+    emit(ctx, c.now, _COMPLETED, S.ctas(ctx)[A.cta].id, -1, A.pc, 0, A.identity, A.kind, A.bytes, address, -1)
+    w = A.warp
+    retire(ctx, n)
+    wake_bulk_waiters(ctx, w)
+
+
+def bulk_store(regs, mask, ops, ctx):
+    """[dst], [src], size; imm0, imm1 address offsets."""
+    c, ins, T = S.context(ctx), current(ctx), S.timing(ctx)
+    cta = S.warps(ctx)[c.warp].cta
+    for lane in range(32):
+        if not (mask >> lane) & 1:
+            continue
+        dst = get(regs, operand(ops, 0), lane) + ins.imm0
+        slot, at = cta_and_offset(ctx, cta, get(regs, operand(ops, 1), lane) + ins.imm1)
+        size = get(regs, operand(ops, 2), lane)
+        if size & 15:
+            return fail(ctx, faults.BULK_SIZE, size, 0, 0)
+        if dst & 15 or at & 15:
+            return fail(ctx, faults.BULK_ALIGN, at if at & 15 else dst, 0, 0)
+        if slot != cta or at + size > c.shared_size:
+            return fail(ctx, faults.OUT_OF_RANGE_SHARED, at, size, c.shared_size)
+        if global_pointer(ctx, dst, size) == 0:
+            return fail(ctx, faults.OUT_OF_RANGE_GLOBAL, dst, size, 0)
+        n = new_async(ctx, _BULK_STORE)
+        if n < 0:
+            return S.S_GROW
+        A = S.asyncs(ctx)[n]
+        A.shared, A.lane, A.peer, A.bytes, A.address = at, lane, slot, size, dst
+        emit_here(ctx, _ISSUED, A.identity, _BULK_STORE, size, shared_offset(ctx, slot, at), -1)
+        emit_here(ctx, _GLOBAL, A.identity, dst, size, 1, 0)
+        read_at = engine_done(ctx, hold_issuer(ctx), size, T.tma_store_bytes_per_cycle, 0)
+        A.done = read_at + T.tma_store_latency_cycles
+        launch(ctx, n, read_at, S.A_FLYING)
+    return S.S_NEXT
+
+
+def complete_bulk_store(n, time, unused, ctx):
+    c = S.context(ctx)
+    A = S.asyncs(ctx)[n]
+    c.warp, c.pc = A.warp, A.pc
+    if A.state == S.A_FLYING:
+        target = global_pointer(ctx, A.address, A.bytes)
+        if target == 0:
+            return fail(ctx, faults.OUT_OF_RANGE_GLOBAL, A.address, A.bytes, 0)
+        if c.values:
+            u8(target, A.bytes)[:] = u8(S.ctas(ctx)[A.cta].shared + A.shared, A.bytes)
+        source_read(ctx, n)
+    else:
+        finish_store(ctx, n)
+    return S.S_NEXT
+
+
+# --- bulk groups ------------------------------------------------------------------------------------------------------
+
+
+def commit_group(regs, mask, ops, ctx):
+    """Each executing lane's stores since its last commit become its next group."""
+    c = S.context(ctx)
+    counts = i32(c.lane_groups + c.warp * 128, 32)
+    table = S.asyncs(ctx)
+    for n in range(c.async_capacity if c.asyncs_open > 0 else 0):
+        A = table[n]
+        if A.state != S.A_FREE and A.warp == c.warp and A.group < 0 and is_store(A.kind) and (mask >> A.lane) & 1:
+            A.group = counts[A.lane]
+    emit_here(ctx, _COMMITTED, -1, counts[first_lane(mask)], 0, 0, 0)
+    for lane in range(32):
+        if (mask >> lane) & 1:
+            counts[lane] += 1
+    return S.S_NEXT
+
+
+def wait_group(regs, mask, ops, ctx):
+    """imm0: how many of the latest groups may be pending, imm1: 1 if reading the source is enough."""
+    c, ins = S.context(ctx), current(ctx)
+    counts = i32(c.lane_groups + c.warp * 128, 32)
+    table = S.asyncs(ctx)
+    for n in range(c.async_capacity if c.asyncs_open > 0 else 0):
+        A = table[n]
+        if A.state == S.A_FREE or A.warp != c.warp or A.group < 0 or not (mask >> A.lane) & 1:
+            continue
+        if A.group <= counts[A.lane] - 1 - ins.imm0 and not (ins.imm1 and A.state == S.A_READ):
+            return block(ctx, _WAIT, S.warps(ctx)[c.warp].id, ins.imm1, counts[A.lane] - 1 - ins.imm0)
+    emit_here(ctx, _WAITED, -1, counts[first_lane(mask)] - 1 - ins.imm0, ins.imm1, 0, 0)
+    return S.S_NEXT
+
+
+@jit
+def is_store(kind):
+    return kind == _TENSOR_STORE or kind == _TENSOR_REDUCE or kind == _BULK_STORE
+
+
+@jit
+def wake_bulk_waiters(ctx, w):
+    """Let groups of lanes of a warp that wait for bulk groups look again."""
+    for n in range(S.NODES_PER_WARP):
+        node = S.nodes(ctx)[w * S.NODES_PER_WARP + n]
+        if node.state == S.BLOCKED and node.wait == _WAIT:
+            wake(ctx, w, n, S.context(ctx).now + 8)
+
+
+def nothing(regs, mask, ops, ctx):
+    return S.S_NEXT
+
+
+# --- lowering ---------------------------------------------------------------------------------------------------------
+
+
+def _rank(instruction: Instruction, environment: Environment) -> int:
+    for modifier in instruction.modifiers:
+        if len(modifier) == 2 and modifier[1] == "d" and modifier[0] in "12345":
+            return int(modifier[0])
+    raise refuse(instruction, f"{instruction.opcode} must name a rank from .1d to .5d", environment)
+
+
+def _tensor(instruction: Instruction, address: Operand, rank: int, environment: Environment) -> tuple[Operand, int, tuple[Operand, ...]]:
+    """Split ``[map, {c0, ...}]`` into the map's generic address, its offset and the coordinates."""
+    if not isinstance(address, Address) or len(address.extra) != rank:
+        found = len(address.extra) if isinstance(address, Address) else 0
+        raise refuse(instruction, f"{instruction.opcode} must have {rank} coordinates, not {found}", environment)
+    base, offset = address_operand(instruction, address, environment)
+    if isinstance(base, Symbol) and environment.space_of(base) == "param":
+        offset += PARAM_WINDOW
+    return base, offset, address.extra
+
+
+def _check_sm90(instruction: Instruction, environment: Environment) -> None:
+    for modifier in instruction.modifiers:
+        if modifier.startswith(("cta_group", "tile::", "im2col::w", "cp_mask", "ignore_oob")):
+            raise refuse(instruction, f"{instruction.opcode} must not have .{modifier} on sm_90a, which needs sm_100 or later", environment)
+
+
+@machine_instruction("cp.async.bulk.tensor")
+def lower_tensor(instruction: Instruction, environment: Environment) -> MachineOp:
+    _check_sm90(instruction, environment)
+    rank = _rank(instruction, environment)
+    operands = list(instruction.operands)
+    if instruction.has("bulk_group"):
+        return _lower_tensor_store(instruction, environment, rank, 0)
+    dst, dst_offset = address_operand(instruction, operands[0], environment)
+    map_, map_offset, coords = _tensor(instruction, operands[1], rank, environment)
+    barrier, barrier_offset = address_operand(instruction, operands[2], environment, "mbarrier")
+    rest = operands[3:]
+    offsets: tuple[Operand, ...] = ()
+    if instruction.has("im2col"):
+        vector = rest.pop(0)
+        assert isinstance(vector, Vector)
+        offsets = vector.elements
+    multicast = instruction.has("multicast::cluster")
+    cta_mask = rest.pop(0) if multicast else Imm(0)
+    ins = (
+        (dst, "u64"), (map_, "u64"), (barrier, "u64"), (cta_mask, "u32"),
+        *((x, "u32") for x in coords), *((x, "u32") for x in offsets),
+    )  # fmt: skip
+    integers = (rank, len(offsets), dst_offset, map_offset, barrier_offset, int(multicast))
+    return MachineOp(tensor_load, (), ins, integers, completion=complete_tensor_load)
+
+
+@machine_instruction("cp.reduce.async.bulk.tensor")
+def lower_tensor_reduce(instruction: Instruction, environment: Environment) -> MachineOp:
+    _check_sm90(instruction, environment)
+    found = [r for r in REDUCTIONS[1:] if instruction.has(r)]
+    if len(found) != 1:
+        raise refuse(instruction, f"{instruction.opcode} must name one reduction", environment)
+    return _lower_tensor_store(instruction, environment, _rank(instruction, environment), REDUCTIONS.index(found[0]))
+
+
+def _lower_tensor_store(instruction: Instruction, environment: Environment, rank: int, reduction: int) -> MachineOp:
+    map_, map_offset, coords = _tensor(instruction, instruction.operands[0], rank, environment)
+    src, src_offset = address_operand(instruction, instruction.operands[1], environment)
+    if instruction.has("im2col_no_offs") or instruction.has("im2col"):
+        raise refuse(instruction, f"{instruction.opcode} is not supported", environment)
+    ins = ((map_, "u64"), (src, "u64"), *((x, "u32") for x in coords))
+    return MachineOp(tensor_store, (), ins, (rank, reduction, map_offset, src_offset), completion=complete_tensor_store)
+
+
+@machine_instruction("cp.async.bulk")
+def lower_bulk(instruction: Instruction, environment: Environment) -> MachineOp:
+    operands = instruction.operands
+    dst, dst_offset = address_operand(instruction, operands[0], environment)
+    src, src_offset = address_operand(instruction, operands[1], environment)
+    if instruction.has("bulk_group"):
+        ins = ((dst, "u64"), (src, "u64"), (operands[2], "u32"))
+        return MachineOp(bulk_store, (), ins, (dst_offset, src_offset), completion=complete_bulk_store)
+    barrier, barrier_offset = address_operand(instruction, operands[3], environment, "mbarrier")
+    multicast = instruction.has("multicast::cluster")
+    cta_mask = operands[4] if multicast else Imm(0)
+    from_shared = not instruction.has("global")
+    ins = ((dst, "u64"), (src, "u64"), (operands[2], "u32"), (barrier, "u64"), (cta_mask, "u32"))
+    integers = (dst_offset, src_offset, barrier_offset, int(from_shared), int(multicast))
+    return MachineOp(bulk_load, (), ins, integers, completion=complete_bulk_load)
+
+
+@machine_instruction("cp.async.bulk.commit_group")
+def lower_commit(instruction: Instruction, environment: Environment) -> MachineOp:
+    return MachineOp(commit_group)
+
+
+@machine_instruction("cp.async.bulk.wait_group")
+def lower_wait(instruction: Instruction, environment: Environment) -> MachineOp:
+    (count,) = instruction.operands
+    if not isinstance(count, Imm) or count.value < 0:
+        raise refuse(instruction, f"{instruction.opcode} count must be a non-negative immediate", environment)
+    return MachineOp(wait_group, (), (), (min(count.value, 63), int(instruction.has("read"))))
+
+
+@machine_instruction("cp.async.bulk.prefetch", "prefetch.tensormap")
+def lower_prefetch(instruction: Instruction, environment: Environment) -> MachineOp:
+    _check_sm90(instruction, environment)
+    return MachineOp(nothing)
+
+
+@machine_instruction("cp.reduce.async.bulk")
+def lower_bulk_reduce(instruction: Instruction, environment: Environment) -> MachineOp:
+    raise refuse(instruction, f"{instruction.opcode} is not supported", environment)
