@@ -34,28 +34,29 @@ class Category(IntEnum):
 
 @dataclass(frozen=True)
 class Style:
-    """How a category looks: fill and text colour (``None``: the role's), and its word in the legend ("": not listed)."""
+    """How a category looks: fill (None: the role's colour) and text colour; its words in the legend and in a tooltip."""
 
     fill: str | None
     ink: str
     legend: str
+    words: str
 
 
 STYLES: dict[Category, Style] = {
-    Category.RUNNING: Style(None, "#ffffff", "issues (role's colour)"),
-    Category.MBARRIER_WAIT: Style("#f7e8a4", "#4d4200", "waits for mbarrier"),
-    Category.BARRIER_WAIT: Style("#d9d9d9", "#333333", "waits for named barrier"),
-    Category.WGMMA_WAIT: Style("#f3cdb5", "#5c2600", "waits for wgmma"),
-    Category.BULK_WAIT: Style("#c3e6da", "#00422f", "waits for bulk group"),
-    Category.OTHER_WAIT: Style("#e6d3e3", "#43153d", "waits for something else"),
-    Category.TMA_QUEUED: Style("#d3eaf8", "#0b3b59", "copy queued"),
-    Category.TMA_LOAD: Style("#56b4e9", "#00283f", "load in flight"),
-    Category.TMA_STORE: Style("#117a65", "#ffffff", "store in flight"),
-    Category.WGMMA_QUEUED: Style("#f6dcc9", "#5c2600", "wgmma queued"),
-    Category.WGMMA_RUNNING: Style("#c0504d", "#ffffff", "wgmma executes"),
-    Category.PHASE_EVEN: Style("#eceff3", "#3a4652", "mbarrier phase, parity 0"),
-    Category.PHASE_ODD: Style("#b4c0cd", "#1c2630", "parity 1"),
-    Category.OTHER_CTA: Style("#f0f0f0", "#777777", "other CTA on this SM"),
+    Category.RUNNING: Style(None, "#ffffff", "issues", "issues instructions"),
+    Category.MBARRIER_WAIT: Style("#f7e8a4", "#4d4200", "waits: mbarrier", "waits for an mbarrier"),
+    Category.BARRIER_WAIT: Style("#d9d9d9", "#333333", "named barrier", "waits for a named barrier"),
+    Category.WGMMA_WAIT: Style("#f3cdb5", "#5c2600", "wgmma", "waits for wgmma groups"),
+    Category.BULK_WAIT: Style("#c3e6da", "#00422f", "bulk group", "waits for bulk groups"),
+    Category.OTHER_WAIT: Style("#e6d3e3", "#43153d", "other", "waits"),
+    Category.TMA_QUEUED: Style("#d3eaf8", "#0b3b59", "copy: queued", "is queued"),
+    Category.TMA_LOAD: Style("#56b4e9", "#00283f", "load", "is in flight"),
+    Category.TMA_STORE: Style("#117a65", "#ffffff", "store", "is in flight"),
+    Category.WGMMA_QUEUED: Style("#f6dcc9", "#5c2600", "wgmma: queued", "is queued"),
+    Category.WGMMA_RUNNING: Style("#c0504d", "#ffffff", "executes", "executes"),
+    Category.PHASE_EVEN: Style("#eceff3", "#3a4652", "phase: parity 0", "is in a phase of parity 0"),
+    Category.PHASE_ODD: Style("#b4c0cd", "#1c2630", "1", "is in a phase of parity 1"),
+    Category.OTHER_CTA: Style("#f0f0f0", "#777777", "other CTA", "works for another CTA of this SM"),
 }
 
 

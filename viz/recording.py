@@ -39,6 +39,14 @@ STEP = np.dtype(
     ]
 )
 
+_UNIT_KINDS = (
+    Event.TMA_STARTED,
+    Event.TMA_READ,
+    Event.TMA_COMPLETED,
+    Event.WGMMA_STARTED,
+    Event.WGMMA_COMPLETED,
+    Event.MBARRIER_COMPLETED_TX,
+)
 _MBARRIER_KINDS = tuple(int(k) for k in Event if k.name.startswith("MBARRIER_"))
 
 
@@ -178,12 +186,14 @@ def _steps(trace: Trace, cta: int, mbarriers: np.ndarray) -> np.ndarray:
     e = e[rows]
     steps = np.zeros(len(rows), STEP)
     steps["event"] = rows
-    for field in ("time", "kind", "warp", "pc", "op", "a", "b", "c", "d"):
+    for field in ("time", "kind", "pc", "op", "a", "b", "c", "d"):
         steps[field] = e[field]
     wgmma = e["kind"] == Event.WGMMA_ISSUED
     for field in ("a", "b"):
         steps[field][wgmma] = np.where(e[field][wgmma] == -1, -1, (e[field][wgmma] & 0x3FFF) << 4)
-    warp = e["warp"]
+    # Units act for a warp, whose number and instruction their events carry; the steps are the unit's own.
+    warp = np.where(np.isin(e["kind"], _UNIT_KINDS), -1, e["warp"])
+    steps["warp"] = warp
     own = trace.warps["cta"][np.maximum(warp, 0)] == cta
     steps["rank"] = np.where(warp < 0, -1, np.where(own, trace.warps["rank"][np.maximum(warp, 0)], -2))
     return steps

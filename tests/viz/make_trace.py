@@ -361,7 +361,7 @@ def make_trace(ctas: int = 2, steps: int = 8) -> Trace:
 
 @dataclass
 class FilledReplay:
-    """A replay whose stages of ``a`` hold element (i, j) = 64 i + j (as far as bf16 goes) once their copy is complete."""
+    """A replay whose stages hold the numbers from 0 up, in bf16, in the order of their panels, once copied."""
 
     trace: Trace
     hazards: tuple = ()
@@ -371,7 +371,7 @@ class FilledReplay:
         events = self.trace.events[: event_index + 1]
         done = events[(events["kind"] == Event.TMA_COMPLETED) & (events["cta"] == cta) & (events["b"] == A_BYTES)]
         for address in done["c"]:
-            if A <= address < B:
+            if A <= address < C:
                 values = np.arange(128 * 64, dtype=np.float32)
                 bits = (values.view(np.uint32) >> 16).astype(np.uint16)
                 linear = address + 2 * np.arange(128 * 64)

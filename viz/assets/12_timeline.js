@@ -54,10 +54,10 @@
   }
 
   function legend(styles) {
-    const shown = styles.filter((s) => s.legend);
+    const shown = styles.filter((_, i) => view.data.bars.category.includes(i));
     get("t-legend").replaceChildren(
       ...shown.map((s) =>
-        app.element("span", {}, app.element("em", { style: { background: s.fill || "linear-gradient(90deg,#0072b2,#d55e00,#009e73)" } }), " ", s.legend)
+        app.element("span", {}, app.element("em", { title: s.words, style: { background: s.fill || "linear-gradient(90deg,#0072b2,#d55e00,#009e73)" } }), " ", s.legend)
       )
     );
   }
@@ -156,7 +156,7 @@
     const rough = (view.to - view.from) / Math.max(view.width / 90, 1);
     const power = Math.pow(10, Math.floor(Math.log10(rough)));
     const tick = Math.max(1, power * [1, 2, 5, 10].find((m) => power * m >= rough));
-    for (let t = Math.ceil(view.from / tick) * tick; t <= view.to; t += tick) {
+    for (let t = Math.max(Math.ceil(view.from / tick), 0) * tick; t <= view.to; t += tick) {
       ctx.fillRect(x(t), 12, 1, 6);
       ctx.fillText(app.count(t), x(t) + 3, 11);
     }
@@ -328,8 +328,8 @@
     const bar = barAt(event.offsetX, event.offsetY);
     node.hidden = !bar || bar.start === undefined;
     if (node.hidden) return;
-    const what = [app.who(app.model, bar.row.rank, -1) || bar.row.label, view.data.styles[bar.category].legend.replace(" (role's colour)", ""), bar.text];
-    node.textContent = `${what.filter(Boolean).join(": ")}\ncycles ${app.count(bar.start)} to ${app.count(bar.end)} (${app.count(bar.end - bar.start)})`;
+    const what = [app.who(app.model, bar.row.rank, -1) || bar.row.label, view.data.styles[bar.category].words, bar.text];
+    node.textContent = `${what.filter(Boolean).join(" ").replace(/ an mbarrier (\S+)$/, " $1")}\ncycles ${app.count(bar.start)} to ${app.count(bar.end)} (${app.count(bar.end - bar.start)})`;
     const box = get("t-timeline").getBoundingClientRect();
     node.style.left = `${Math.min(event.clientX - box.left + 12, box.width - 260)}px`;
     node.style.top = `${event.clientY - box.top + 14}px`;

@@ -61,7 +61,8 @@
     return -1;
   }
 
-  function mark(pane, places, current) {
+  // Chips at `places`; line `current` lit (-1: none); line `inView` scrolled to where it can be read.
+  function mark(pane, places, current, inView) {
     for (const chip of pane.chips) chip.remove();
     pane.chips = places
       .filter((place) => pane.rows[place.line - 1])
@@ -75,10 +76,10 @@
       });
     const row = pane.rows[current - 1] || null;
     if (pane.lit && pane.lit !== row) pane.lit.classList.remove("lit");
-    if (row) {
-      row.classList.add("lit");
+    if (row) row.classList.add("lit");
+    if (pane.rows[inView - 1]) {
       const height = (pane.height = pane.height || pane.node.clientHeight);
-      const top = (current - 1) * LINE;
+      const top = (inView - 1) * LINE;
       if (top < pane.node.scrollTop + LINE || top > pane.node.scrollTop + height - 3 * LINE) {
         pane.node.scrollTop = Math.max(0, top - height / 2);
       }
@@ -99,11 +100,15 @@
     },
     update(model) {
       const { ptx_line, line, file } = model.data.source;
-      let pc = model.steps.pc[model.step];
-      if (pc < 0) pc = -1;
-      if (pc >= 0 && file[pc] >= 0 && file[pc] !== shownFile) openFile(model, file[pc]);
-      mark(panes[0], standing(model, (p) => (file[p] === shownFile ? line[p] : -1)), pc >= 0 && file[pc] === shownFile ? line[pc] : -1);
-      mark(panes[1], standing(model, (p) => ptx_line[p]), pc >= 0 ? ptx_line[pc] : -1);
+      const pc = model.steps.pc[model.step];
+      // A unit's step has no instruction of its own: keep the selected warp's line in view.
+      const at = model.position(model.rank, model.step);
+      const near = pc >= 0 ? pc : at === null || at < 0 ? -1 : pcAt(model, model.rank, at);
+      if (near >= 0 && file[near] >= 0 && file[near] !== shownFile) openFile(model, file[near]);
+      const sourceLine = (p) => (p >= 0 && file[p] === shownFile ? line[p] : -1);
+      const ptxLine = (p) => (p >= 0 ? ptx_line[p] : -1);
+      mark(panes[0], standing(model, sourceLine), sourceLine(pc), sourceLine(near));
+      mark(panes[1], standing(model, ptxLine), ptxLine(pc), ptxLine(near));
     },
   });
 })();

@@ -6,7 +6,7 @@
   const ROW_BYTES = 128;
   const CHUNKS = ["#88ccee", "#ddcc77", "#cc6677", "#117733", "#332288", "#aa4499", "#44aa99", "#999933"];
   const FOLLOW = "follow";
-  const state = { tile: null, version: null, bytes: null, key: "", hover: -1 };
+  const state = { tile: null, version: null, bytes: null, key: "" };
   const cache = new Map();
   let wired = false;
 
@@ -54,13 +54,11 @@
   }
 
   function paint(canvas, cols, rows, elementOf, colours, width) {
-    const cell = Math.max(1, Math.floor(width / cols));
+    const cell = Math.min(12, Math.max(1, width / cols));
     canvas.width = cols;
     canvas.height = rows;
     canvas.style.width = `${cols * cell}px`;
     canvas.style.height = `${rows * Math.max(cell, 2)}px`;
-    canvas.dataset.cols = cols;
-    canvas.dataset.rows = rows;
     const ctx = canvas.getContext("2d");
     const image = ctx.createImageData(cols, rows);
     const pixels = new Uint32Array(image.data.buffer);
@@ -100,6 +98,8 @@
   function draw() {
     const { tile, bytes } = state;
     if (!tile) return;
+    for (const frame of document.querySelectorAll("#m-pictures .spot")) frame.hidden = true;
+    get("m-hover").textContent = "point at an element for its address, bank, chunk and value";
     const g = (state.geometry = geometry(tile));
     const size = tile.rows * tile.cols;
     state.values = null;
@@ -109,14 +109,14 @@
     }
     const byChunk = get("m-colour").value === "chunk" || !state.values;
     const colours = byChunk ? chunkColours(tile, size) : valueColours(state.values);
-    const width = Math.max(64, Math.floor((get("m-pictures").clientWidth - 30) / (tile.is_region ? 1 : 2)));
+    const width = Math.max(64, Math.floor((get("m-pictures").clientWidth - 30) / (tile.is_region ? 1 : 2)) - 4);
     paint(get("m-stored"), g.perRow, g.storedRows, (i) => g.elementAt[i], colours, width);
-    get("m-stored-title").textContent = "as stored: 128-byte rows, 32 banks";
-    const seen = get("m-seen").parentElement;
+    get("m-stored-title").textContent = "as stored: 128 B rows, 32 banks";
+    const seen = get("m-seen").closest(".picture");
     seen.hidden = tile.is_region;
     if (tile.is_region) return;
     paint(get("m-seen"), tile.cols, tile.rows, (i) => i, colours, width);
-    const swizzle = tile.swizzle ? `${tile.swizzle}-byte swizzle` : "no swizzle";
+    const swizzle = tile.swizzle ? `${tile.swizzle} B swizzle` : "no swizzle";
     get("m-seen-title").textContent = `as seen: ${tile.rows}×${tile.cols} ${tile.dtype}, ${swizzle}`;
   }
 
@@ -139,7 +139,19 @@
     get("m-hover").textContent =
       `${tile.name} ${where}byte address 0x${address.toString(16)}, bank ${(address >> 2) & 31}, ` +
       `16-byte chunk ${(address >> 4) & 7} of row ${Math.floor((address - g.first) / ROW_BYTES)}${tile.is_region ? value : ""}`;
-    state.hover = element;
+    spot(get("m-stored"), g.stored[element]);
+    if (!tile.is_region) spot(get("m-seen"), element);
+  }
+
+  // Frame one element in a picture, so that a pointer over one picture shows the same element in the other.
+  function spot(canvas, index) {
+    const frame = canvas.parentElement.querySelector(".spot");
+    const [width, height] = [canvas.clientWidth / canvas.width, canvas.clientHeight / canvas.height];
+    const [row, col] = [Math.floor(index / canvas.width), index % canvas.width];
+    frame.hidden = false;
+    Object.assign(frame.style, {
+      left: `${col * width - 2}px`, top: `${row * height - 2}px`, width: `${width + 6}px`, height: `${height + 6}px`,
+    });
   }
 
   // --- following the step -----------------------------------------------------------------------------------------

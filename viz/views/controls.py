@@ -35,11 +35,11 @@ def _words(name: str) -> str:
 
 def layout() -> html.Div:
     buttons = (
-        ("first", "⏮", "First step (Home)"),
+        ("first", "|◀", "First step (Home)"),
         ("back", "◀", "Step back (k or ←)"),
         ("play", "▶▶", "Play or pause (space)"),
         ("forward", "▶", "Step forward (j or →)"),
-        ("last", "⏭", "Last step (End)"),
+        ("last", "▶|", "Last step (End)"),
     )
     return html.Div(
         [

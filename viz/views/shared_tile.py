@@ -50,6 +50,10 @@ def picture(replay: Any, recording: Recording, tile: Tile, step: int) -> dict[st
     return {"bytes": base64.b64encode(window[tile.offset : tile.offset + tile.size_bytes].tobytes()).decode()}
 
 
+def _canvas(name: str) -> html.Div:
+    return html.Div([html.Canvas(id=name), html.Div(className="spot", hidden=True)], className="frame")
+
+
 def layout() -> html.Section:
     return html.Section(
         [
@@ -72,8 +76,8 @@ def layout() -> html.Section:
             html.Div(id="m-note"),
             html.Div(
                 [
-                    html.Div([html.H3(id="m-stored-title"), html.Canvas(id="m-stored")], className="picture"),
-                    html.Div([html.H3(id="m-seen-title"), html.Canvas(id="m-seen")], className="picture"),
+                    html.Div([html.H3(id="m-stored-title"), _canvas("m-stored")], className="picture"),
+                    html.Div([html.H3(id="m-seen-title"), _canvas("m-seen")], className="picture"),
                 ],
                 id="m-pictures",
             ),

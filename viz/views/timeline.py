@@ -66,7 +66,7 @@ def data(recording: Recording) -> dict[str, Any]:
         "lanes": lanes,
         "bars": bars.columns(sum(len(lane["rows"]) for lane in lanes)),
         "copies": {"op": _copy_rows(recording)[0]["op"].astype(np.int32), "row": copy_rows.astype(np.int32)},
-        "styles": [{"fill": s.fill, "ink": s.ink, "legend": s.legend} for s in STYLES.values()],
+        "styles": [{"fill": s.fill, "ink": s.ink, "legend": s.legend, "words": s.words} for s in STYLES.values()],
     }
 
 
@@ -125,7 +125,7 @@ def _tma_engine(recording: Recording, bars: _Bars, first: int) -> list[dict[str,
         name = recording.tile_at(int(copy["shared"]) & intervals.SHARED_OFFSET_MASK) if own else f"CTA {copy['cta']}"
         verb = Copy(int(copy["copy"])).name.lower().replace("_", " ").removeprefix("tensor ")
         text = f"{verb} {name} {int(copy['bytes']):,} B".replace("  ", " ")
-        started = int(copy["started"]) if copy["started"] >= 0 else int(end)
+        started = _started(copy, int(end))
         flight = Category.OTHER_CTA if not own else Category.TMA_STORE if store else Category.TMA_LOAD
         bars.add(first + row, int(copy["issued"]), started, Category.TMA_QUEUED if own else flight, text, int(step))
         bars.add(
@@ -154,7 +154,7 @@ def _tensor_core(recording: Recording, bars: _Bars, first: int) -> list[dict[str
     for op, end, row, step in zip(wgmmas, ends, rows, recording.step_of(wgmmas["issued_event"]), strict=True):
         own = op["cta"] == recording.cta
         text = _wgmma_text(recording, op, roles) if own else f"CTA {op['cta']}"
-        started = int(op["started"]) if op["started"] >= 0 else int(end)
+        started = _started(op, int(end))
         queued, runs = (Category.WGMMA_QUEUED, Category.WGMMA_RUNNING) if own else (Category.OTHER_CTA,) * 2
         bars.add(first + row, int(op["issued"]), started, queued, text, int(step))
         bars.add(first + row, started, int(end), runs, text, int(step))
@@ -165,6 +165,13 @@ def _wgmma_text(recording: Recording, op: np.void, roles: dict[int, str]) -> str
     tiles = [recording.tile_at((int(op[side]) & 0x3FFF) << 4) if op[side] != -1 else "registers" for side in "ab"]
     operands = " · ".join(t for t in tiles if t)
     return ", ".join(part for part in (operands, roles.get(int(op["warp"]), "")) if part) or "wgmma"
+
+
+def _started(operation: np.void, end: int) -> int:
+    """Return when a unit began an operation; one that ended without a record of its beginning counts from its issue."""
+    if operation["started"] >= 0:
+        return int(operation["started"])
+    return int(operation["issued"]) if operation["completed"] >= 0 else end
 
 
 def _unit_lane(kind: str, label: str, rows: np.ndarray) -> list[dict[str, Any]]:
