@@ -65,7 +65,7 @@ def expand_into(bits, packed, metadata, selector, a, present):
                 present[row, k] = 1
             else:
                 first, second = nibble & 3, nibble >> 2
-                if first >= second:
+                if first == second:
                     return row * chunks + chunk
                 a[row, 4 * chunk + first] = packed[row, 2 * chunk]
                 a[row, 4 * chunk + second] = packed[row, 2 * chunk + 1]
@@ -103,7 +103,7 @@ def expand(
             chunks = kept if element.bits == 32 else kept // 2
             row, chunk = divmod(wrong, chunks)
             nibble = int(nibble_of(element.bits, registers[i], selector, row, chunk))
-            rule = "0b0100 or 0b1110" if element.bits == 32 else "two rising indices"
+            rule = "0b0100 or 0b1110" if element.bits == 32 else "two different indices"
             raise UsageError(
                 f"metadata of row {row}, chunk {chunk} must be {rule}, not 0b{nibble:04b}",
                 rule='PTX ISA 9.1, "Sparse matrix storage" of wgmma',

@@ -19,14 +19,18 @@ from numba import carray
 from h100sim import native
 from h100sim.dtypes import ELEMENT_TYPES, ElementType, element_type
 from h100sim.errors import PtxError
+from h100sim.numerics.tensor_core_double import accumulate_double
 from h100sim.numerics.tensor_core_float import accumulate_float, fused_sum
+from h100sim.numerics.tensor_core_fp8 import accumulate_fp8_by_hmma
 from h100sim.numerics.tensor_core_integer import XOR, accumulate_bits, accumulate_integer
 
 _FP8 = ("e4m3", "e5m2")
 _BYTES = ("s8", "u8")
-#: The type triples (D, A, B) that the tensor core multiplies natively.
-#: Spec: PTX ISA 9.1, "Asynchronous Warpgroup Level Matrix Shape".
-TYPE_TRIPLES = frozenset(
+_FP8 = ("e4m3", "e5m2")
+_BYTES = ("s8", "u8")
+
+#: The type triples (D, A, B) of ``wgmma``. Spec: PTX ISA 9.1, "Asynchronous Warpgroup Level Matrix Shape".
+WGMMA_TYPES = frozenset(
     [
         ("f32", "f16", "f16"),
         ("f16", "f16", "f16"),
@@ -38,19 +42,29 @@ TYPE_TRIPLES = frozenset(
     + [("s32", a, b) for a in _BYTES for b in _BYTES]
 )
 
+#: The type triples (D, A, B) of ``mma.sync``. Spec: PTX ISA 9.1, "Matrix Shape" (4-bit integers are not supported
+#: here).
+MMA_TYPES = WGMMA_TYPES | {("f64", "f64", "f64")}
 
-def code_of(d: str, a: str, b: str, *, xor: bool = False) -> int:
+#: Bit of a code: the fp8 product is done as ``mma.sync`` does it, with two HMMA instructions.
+BY_HMMA = 1 << 25
+
+
+def code_of(d: str, a: str, b: str, *, xor: bool = False, by_hmma: bool = False) -> int:
     """Return the code of a type triple, in the order of the opcode: ``code_of("f32", "bf16", "bf16")``.
 
-    ``xor``: the operation of b1 is XOR. PtxError if the tensor core has no such triple.
+    ``xor``: the operation of b1 is XOR. ``by_hmma``: fp8 as in ``mma.sync``. PtxError if the tensor core has no such
+    thing.
     """
-    if (d, a, b) not in TYPE_TRIPLES:
-        legal = ", ".join(".".join(triple) for triple in sorted(TYPE_TRIPLES))
+    if (d, a, b) not in MMA_TYPES:
+        legal = ", ".join(".".join(triple) for triple in sorted(MMA_TYPES))
         raise PtxError(f"types of D, A and B must be one of {legal}, not {d}.{a}.{b}")
     if xor and a != "b1":
         raise PtxError(f"operation of {a} must be a multiplication, not xor")
+    if by_hmma and a not in _FP8:
+        raise PtxError(f"emulated elements must be e4m3 or e5m2, not {a}")
     code = element_type(a).index | element_type(b).index << 8 | element_type(d).index << 16
-    return code | XOR if xor else code
+    return code | (XOR if xor else 0) | (BY_HMMA if by_hmma else 0)
 
 
 def types_of(code: int) -> tuple[ElementType, ElementType, ElementType]:
@@ -58,17 +72,9 @@ def types_of(code: int) -> tuple[ElementType, ElementType, ElementType]:
     return ELEMENT_TYPES[code >> 16 & 0xFF], ELEMENT_TYPES[code & 0xFF], ELEMENT_TYPES[code >> 8 & 0xFF]
 
 
-def function_of(code: int) -> Callable[..., None]:
-    """Return the compiled ``accumulate`` function of a code's family: float, integer or bits."""
-    a = types_of(code)[1]
-    if a.is_float:
-        return accumulate_float
-    return accumulate_bits if a.name == "b1" else accumulate_integer
-
-
 #: The int64 words of an argument block, in order. ``a``, ``b``, ``d`` and ``present`` are addresses of C-contiguous
-#: arrays (batch, M, K), (batch, N, K), (batch, M, N) of uint32 and (batch, M, K) of uint8; ``present`` 0 means that A
-#: is dense. ``depth`` is the K of the arrays: elements, or words of 32 elements for b1.
+#: arrays (batch, M, K), (batch, N, K), (batch, M, N) of uint32 (uint64 for f64) and (batch, M, K) of uint8;
+#: ``present`` 0 means that A is dense. ``depth`` is the K of the arrays: elements, or words of 32 elements for b1.
 STEP_ARGUMENTS = (
     "code", "batch", "rows", "columns", "depth", "a", "b", "d", "present",
     "scale_d", "negate_a", "negate_b", "satfinite",
@@ -77,7 +83,7 @@ STEP_ARGUMENTS = (
 
 @native.jit
 def _operands(words):
-    """Return A, B and D of an argument block as arrays."""
+    """Return A, B and D of an argument block as arrays of uint32."""
     batch, rows, columns, depth = words[1], words[2], words[3], words[4]
     a = carray(native.as_pointer(words[5]), (batch, rows, depth), np.uint32)
     b = carray(native.as_pointer(words[6]), (batch, columns, depth), np.uint32)
@@ -86,7 +92,6 @@ def _operands(words):
 
 
 def _float_steps(arguments, mask, ops, ctx):
-    """Do the steps of an argument block with float types. The last three parameters are not used."""
     words = native.i64(arguments, 13)
     a, b, d = _operands(words)
     depth = words[4] if words[8] != 0 else 0
@@ -97,7 +102,6 @@ def _float_steps(arguments, mask, ops, ctx):
 
 
 def _integer_steps(arguments, mask, ops, ctx):
-    """Do the steps of an argument block with s8 and u8. The last three parameters are not used."""
     words = native.i64(arguments, 13)
     a, b, d = _operands(words)
     for i in range(words[1]):
@@ -106,12 +110,55 @@ def _integer_steps(arguments, mask, ops, ctx):
 
 
 def _bits_steps(arguments, mask, ops, ctx):
-    """Do the steps of an argument block with b1. The last three parameters are not used."""
     words = native.i64(arguments, 13)
     a, b, d = _operands(words)
     for i in range(words[1]):
         accumulate_bits(words[0], a[i], b[i], d[i], words[9] != 0, False, False, False)
     return 0
+
+
+def _fp8_by_hmma_steps(arguments, mask, ops, ctx):
+    words = native.i64(arguments, 13)
+    a, b, d = _operands(words)
+    for i in range(words[1]):
+        accumulate_fp8_by_hmma(words[0], a[i], b[i], d[i], True, False, False, False)
+    return 0
+
+
+def _double_steps(arguments, mask, ops, ctx):
+    words = native.i64(arguments, 13)
+    batch, rows, columns, depth = words[1], words[2], words[3], words[4]
+    a = carray(native.as_pointer(words[5]), (batch, rows, depth), np.uint64)
+    b = carray(native.as_pointer(words[6]), (batch, columns, depth), np.uint64)
+    d = carray(native.as_pointer(words[7]), (batch, rows, columns), np.uint64)
+    for i in range(batch):
+        accumulate_double(words[0], a[i], b[i], d[i], True, False, False, False)
+    return 0
+
+
+#: Family of codes -> (the function of one step, the native function over an argument block).
+_FAMILIES = {
+    "float": (accumulate_float, _float_steps),
+    "integer": (accumulate_integer, _integer_steps),
+    "bits": (accumulate_bits, _bits_steps),
+    "fp8_by_hmma": (accumulate_fp8_by_hmma, _fp8_by_hmma_steps),
+    "double": (accumulate_double, _double_steps),
+}
+
+
+def family_of(code: int) -> str:
+    """Return which of the five families of arithmetic a code belongs to."""
+    a = types_of(code)[1]
+    if code & BY_HMMA:
+        return "fp8_by_hmma"
+    if a.is_float:
+        return "double" if a.name == "f64" else "float"
+    return "bits" if a.name == "b1" else "integer"
+
+
+def function_of(code: int) -> Callable[..., None]:
+    """Return the compiled ``accumulate`` function of a code's family."""
+    return _FAMILIES[family_of(code)][0]
 
 
 def address_of_step(code: int) -> int:
@@ -120,10 +167,7 @@ def address_of_step(code: int) -> int:
     It has the native call signature with the block's address as first argument: ``native.call(address, block, 0, 0,
     0)``. Compiled on first use and cached on disk.
     """
-    a = types_of(code)[1]
-    if a.is_float:
-        return native.address_of(_float_steps)
-    return native.address_of(_bits_steps if a.name == "b1" else _integer_steps)
+    return native.address_of(_FAMILIES[family_of(code)][1])
 
 
 @cache
@@ -145,12 +189,13 @@ def run_steps(
 ) -> None:
     """Do one step for every item of a batch, in place of ``d``; other Python threads run meanwhile.
 
-    ``a`` uint32 (batch, M, K), ``b`` uint32 (batch, N, K), ``d`` uint32 (batch, M, N), ``present`` uint8 (batch, M, K);
-    C-contiguous.
+    ``a`` (batch, M, K), ``b`` (batch, N, K) and ``d`` (batch, M, N) of uint32, for f64 of uint64; ``present`` uint8
+    (batch, M, K); C-contiguous.
     """
     arrays = (a, b, d) if present is None else (a, b, d, present)
     assert all(x.flags.c_contiguous for x in arrays), "operands must be C-contiguous"
-    assert all(x.dtype == np.uint32 for x in (a, b, d)), "operands must be uint32"
+    word = np.uint64 if types_of(code)[0].bits == 64 else np.uint32
+    assert all(x.dtype == word for x in (a, b, d)), "operands must be words of 32 bits, for f64 of 64"
     batch, rows, depth = a.shape
     block = np.array(
         [

@@ -231,7 +231,7 @@ def _load_f32(row, first, width, is_read, values, exponents):
 
 
 @jit
-def _load_f16(row, first, width, is_read, values, exponents):
+def load_f16(row, first, width, is_read, values, exponents):
     """Decode accumulators of f16; return whether one is an infinity or a NaN (its value becomes 0)."""
     found = np.int32(0)
     for n in range(width):
@@ -296,7 +296,7 @@ def _round_f32(total, drop, width, out):
 
 
 @jit
-def _round_f16(total, width, out):
+def round_f16(total, width, out):
     """Round to the nearest even f16; 65520 and beyond gives infinity."""
     for n in range(width):
         bits = np.float64(total[n]).view(np.int64)
@@ -311,7 +311,7 @@ def _round_f16(total, width, out):
 
 @jit
 def _special_sum(a_kind, a, present, b_kind, b, d_kind, c, negate):
-    """Return the result bits of one element that has an infinity or a NaN among its terms.
+    """Tell whether an infinity or a NaN is among the terms of one element, and the result bits that it leads to.
 
     ``a`` and ``b`` are the K element bits, ``c`` the accumulator's. An element of A that sparsity leaves out
     (``present`` is zero; empty means all are there) is no term: its partner in B is never looked at.
@@ -341,10 +341,10 @@ def _special_sum(a_kind, a, present, b_kind, b, d_kind, c, negate):
             positive = True
     is_f16 = d_kind == _F16
     if nan or (positive and negative):
-        return NAN_F16 if is_f16 else NAN_F32
+        return True, NAN_F16 if is_f16 else NAN_F32
     infinity = np.uint32(0x7C00) if is_f16 else np.uint32(0x7F800000)
     sign = np.uint32(0x8000) if is_f16 else np.uint32(0x80000000)
-    return infinity | sign if negative else infinity
+    return positive or negative, infinity | sign if negative else infinity
 
 
 @jit
@@ -354,7 +354,9 @@ def _settle_specials(kinds, a, a_special, present, b, b_special, c, first, width
     for n in range(width):
         accumulator = c[first + n] if scale_d else np.uint32(0)
         if a_special or b_special[first + n] or class_of(d_kind, accumulator)[0] >= _INF:
-            out[n] = _special_sum(a_kind, a, present, b_kind, b[first + n], d_kind, accumulator, negate)
+            found, bits = _special_sum(a_kind, a, present, b_kind, b[first + n], d_kind, accumulator, negate)
+            if found:
+                out[n] = bits
 
 
 @jit
@@ -436,7 +438,7 @@ def fused_sum(code, a, present, b, d, scale_d, negate):
         for first in range(0, columns, 64):
             width = _U(min(64, columns - first))
             if is_f16:
-                c_special = _load_f16(row, first, width, scale_d, c_values, c_exponents)
+                c_special = load_f16(row, first, width, scale_d, c_values, c_exponents)
             else:
                 c_special = _load_f32(row, first, width, scale_d, c_values, c_exponents)
             largest[:] = np.int16(2 * _ZERO_EXPONENT)
@@ -455,7 +457,7 @@ def fused_sum(code, a, present, b, d, scale_d, negate):
                     _add_terms(av, bv, scale, total, first_a + k, first_b + k * _COLUMNS, width)
             _finish(total, c_values, exponents, fraction_bits, width)
             if is_f16:
-                _round_f16(total, width, out)
+                round_f16(total, width, out)
             else:
                 _round_f32(total, drop, width, out)
             if c_special or b_any_special or a_special[m]:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import math
-import os
 import re
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
-from h100sim.dtypes import ElementType, element_type, to_bits
+from h100sim.dtypes import ElementType, element_type
 from h100sim.errors import PtxError, UsageError
 from h100sim.numerics import sparse
-from h100sim.numerics.tensor_core import code_of, run_steps
+from h100sim.numerics.operands import as_words, multiply
+from h100sim.numerics.tensor_core import WGMMA_TYPES, code_of
 
 _RULE = 'PTX ISA 9.1, "wgmma.mma_async"'
 _OPCODE = re.compile(r"wgmma\.mma_async(?P<sparse>\.sp)?(?P<rest>(\.[a-z0-9]+)+)")
 _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
-_BATCH_MACS = 1 << 22  # below about a millisecond of work a second thread does not pay
 
 
 @dataclass(frozen=True)
@@ -76,8 +72,10 @@ def parse_wgmma(opcode: str) -> WgmmaInstruction:
     is_popc = types[3:] == ["and", "popc"]
     if satfinite > 1 or (types[3:] and not is_popc) or len(types) < 3:
         raise wrong("wgmma.mma_async", "have three types and no modifiers but .satfinite and .and.popc", opcode)
+    if tuple(types[:3]) not in WGMMA_TYPES:
+        legal = ", ".join(".".join(triple) for triple in sorted(WGMMA_TYPES))
+        raise wrong("wgmma.mma_async types of D, A and B", f"be one of {legal}", ".".join(types[:3]))
     d, a, b = (element_type(name) for name in types[:3])
-    code_of(d.name, a.name, b.name)
     if (a.name == "b1") != is_popc:
         raise wrong(f"wgmma.mma_async of {a}", "have .and.popc" if a.name == "b1" else "not have .and.popc", opcode)
     if satfinite and a.name not in ("s8", "u8"):
@@ -122,20 +120,14 @@ def wgmma(
     instruction = parse_wgmma(instr)
     if instruction.is_sparse:
         raise UsageError("wgmma instruction must be dense (wgmma_sparse takes the metadata), not .sp")
-    _check_scales(instruction, scale_d, scale_a, scale_b)
-    c = np.asarray(c)
-    depth = 32 if instruction.a.name == "b1" else instruction.k
-    words = [
-        _as_words(instruction.a, a, "A", depth),
-        _as_words(instruction.b, b, "B", depth),
-        to_bits(instruction.d, c).astype(np.uint32),
-    ]
-    batch = _check_shapes(*words)
-    a3, b3, d3 = (np.broadcast_to(x, batch + x.shape[-2:]).reshape(-1, *x.shape[-2:]) for x in words)
-    d3 = d3.copy() if d3.base is not None else d3
-    flags = (bool(scale_d), scale_a < 0, scale_b < 0, instruction.satfinite)
-    run_batch(instruction.code, np.ascontiguousarray(a3), np.ascontiguousarray(b3), d3, None, flags)
-    return _as_result(instruction.d, d3.reshape(batch + d3.shape[-2:]), c)
+    return multiply(
+        instruction.code,
+        instruction.d,
+        as_words(instruction.a, a, "A", instruction.k),
+        as_words(instruction.b, b, "B", instruction.k),
+        c,
+        **_flags(instruction, scale_d, scale_a, scale_b),
+    )
 
 
 def wgmma_sparse(
@@ -158,60 +150,20 @@ def wgmma_sparse(
     instruction = parse_wgmma(instr)
     if not instruction.is_sparse:
         raise UsageError("wgmma_sparse instruction must be wgmma.mma_async.sp, not a dense one")
-    _check_scales(instruction, scale_d, scale_a, scale_b)
-    c = np.asarray(c)
-    packed = _as_words(instruction.a, a, "packed A", instruction.k // 2)
-    b = _as_words(instruction.b, b, "B", instruction.k)
+    packed = as_words(instruction.a, a, "packed A", instruction.k // 2)
     dense, present = sparse.expand(instruction.a.name, packed, np.asarray(metadata), selector)
-    d = to_bits(instruction.d, c).astype(np.uint32)
-    batch = _check_shapes(dense, b, d)
-    a3, p3, b3, d3 = (
-        np.broadcast_to(x, batch + x.shape[-2:]).reshape(-1, *x.shape[-2:]) for x in (dense, present, b, d)
+    return multiply(
+        instruction.code,
+        instruction.d,
+        dense,
+        as_words(instruction.b, b, "B", instruction.k),
+        c,
+        present=present,
+        **_flags(instruction, scale_d, scale_a, scale_b),
     )
-    d3 = d3.copy() if d3.base is not None else d3
-    flags = (bool(scale_d), scale_a < 0, scale_b < 0, instruction.satfinite)
-    a3, p3, b3 = (np.ascontiguousarray(x) for x in (a3, p3, b3))
-    run_batch(instruction.code, a3, b3, d3, p3 if instruction.a.is_float else None, flags)
-    return _as_result(instruction.d, d3.reshape(batch + d3.shape[-2:]), c)
 
 
-def run_batch(
-    code: int,
-    a: np.ndarray,
-    b: np.ndarray,
-    d: np.ndarray,
-    present: np.ndarray | None,
-    flags: tuple[bool, bool, bool, bool],
-) -> None:
-    """Do the steps of a batch in place of ``d``, spread over the cores.
-
-    ``flags``: scale_d, negate_a, negate_b, satfinite. Arrays as for :func:`h100sim.numerics.tensor_core.run_steps`.
-    """
-    scale_d, negate_a, negate_b, satfinite = flags
-
-    def run(part: slice) -> None:
-        run_steps(
-            *(code, a[part], b[part], d[part]),
-            present=None if present is None else present[part],
-            scale_d=scale_d,
-            negate_a=negate_a,
-            negate_b=negate_b,
-            satfinite=satfinite,
-        )
-
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    macs = math.prod(d.shape) * a.shape[-1]
-    workers = min(cores, len(a), macs // _BATCH_MACS)
-    if workers < 2:
-        run(slice(None))
-        return
-    run(slice(0, 0))  # compiles before the threads start
-    edges = np.linspace(0, len(a), workers + 1).astype(int)
-    with ThreadPoolExecutor(workers) as pool:
-        list(pool.map(run, [slice(i, j) for i, j in pairwise(edges)]))
-
-
-def _check_scales(instruction: WgmmaInstruction, scale_d: int, scale_a: int, scale_b: int) -> None:
+def _flags(instruction: WgmmaInstruction, scale_d: int, scale_a: int, scale_b: int) -> dict[str, bool]:
     if scale_d not in (0, 1):
         raise UsageError(f"scale_d must be 0 or 1, not {scale_d}", rule=_RULE)
     for name, value in (("scale_a", scale_a), ("scale_b", scale_b)):
@@ -219,29 +171,9 @@ def _check_scales(instruction: WgmmaInstruction, scale_d: int, scale_a: int, sca
             raise UsageError(f"{name} must be -1 or 1, not {value}", rule=_RULE)
         if value == -1 and not instruction.a.is_float:
             raise UsageError(f"{name} of {instruction.a} must be 1, not -1", rule=_RULE)
-
-
-def _as_words(element: ElementType, array: np.ndarray, name: str, depth: int) -> np.ndarray:
-    """Return element bits as uint32 (..., rows, K), or for b1 words of 32 elements (..., rows, K/32)."""
-    bits = to_bits(element, array)
-    if bits.ndim < 2 or bits.shape[-1] != depth:
-        unit = "bytes" if element.name == "b1" else "elements"
-        raise UsageError(f"{name} must have rows of {depth} {unit} of {element}, not shape {bits.shape}")
-    if element.name == "b1":
-        return np.ascontiguousarray(bits).view(np.dtype("<u4"))
-    return bits.astype(np.uint32)
-
-
-def _check_shapes(a: np.ndarray, b: np.ndarray, d: np.ndarray) -> tuple[int, ...]:
-    """Return the common batch shape of A (..., M, K), B (..., N, K) and C (..., M, N)."""
-    if d.shape[-2:] != (a.shape[-2], b.shape[-2]):
-        raise UsageError(f"C must be (..., {a.shape[-2]}, {b.shape[-2]}), rows of A by rows of B, not {d.shape}")
-    try:
-        return np.broadcast_shapes(a.shape[:-2], b.shape[:-2], d.shape[:-2])
-    except ValueError:
-        shapes = f"{a.shape[:-2]}, {b.shape[:-2]} and {d.shape[:-2]}"
-        raise UsageError(f"batch axes of A, B and C must broadcast, not {shapes}") from None
-
-
-def _as_result(element: ElementType, d: np.ndarray, c: np.ndarray) -> np.ndarray:
-    return d.astype(element.storage).view(c.dtype)
+    return {
+        "scale_d": bool(scale_d),
+        "negate_a": scale_a < 0,
+        "negate_b": scale_b < 0,
+        "satfinite": instruction.satfinite,
+    }

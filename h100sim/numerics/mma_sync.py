@@ -1,0 +1,102 @@
+"""The arithmetic of ``mma.sync`` on whole arrays: one step of the warp-level matrix product.
+
+f16, bf16 and tf32 are the fused sum of :mod:`h100sim.numerics.tensor_core_float` over the K of the opcode; fp8 is
+emulated (:mod:`h100sim.numerics.tensor_core_fp8`), f64 a chain of fused multiply-adds, integers and b1 as in
+``wgmma``. Not supported, and refused: 4-bit integers, the m8n8k4 form of f16, and sparse ``mma.sp``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from h100sim.dtypes import ElementType, element_type
+from h100sim.errors import PtxError
+from h100sim.numerics.operands import as_words, multiply
+from h100sim.numerics.tensor_core import MMA_TYPES, code_of
+
+_RULE = 'PTX ISA 9.1, "Multiply-and-Accumulate Instruction: mma"'
+_OPCODE = re.compile(r"mma\.sync\.aligned\.m(\d+)n(\d+)k(\d+)\.row\.col((?:\.[a-z0-9]+)+)")
+
+#: (M, K) of the shapes by type of A; N is 8. Spec: PTX ISA 9.1, "Matrix Shape" of mma.
+_SHAPES = {
+    "f16": ((16, 8), (16, 16)),
+    "bf16": ((16, 8), (16, 16)),
+    "tf32": ((16, 4), (16, 8)),
+    "e4m3": ((16, 16), (16, 32)),
+    "e5m2": ((16, 16), (16, 32)),
+    "s8": ((8, 16), (16, 16), (16, 32)),
+    "u8": ((8, 16), (16, 16), (16, 32)),
+    "b1": ((8, 128), (16, 128), (16, 256)),
+    "f64": ((8, 4), (16, 4), (16, 8), (16, 16)),
+}
+
+
+@dataclass(frozen=True)
+class MmaInstruction:
+    """An ``mma.sync`` opcode: the types of D (and C), A and B, M and K of the shape (N is 8), and its modifiers."""
+
+    opcode: str
+    d: ElementType
+    a: ElementType
+    b: ElementType
+    m: int
+    k: int
+    satfinite: bool
+    xor: bool
+
+    @property
+    def code(self) -> int:
+        by_hmma = self.a.name in ("e4m3", "e5m2")
+        return code_of(self.d.name, self.a.name, self.b.name, xor=self.xor, by_hmma=by_hmma)
+
+
+def parse_mma(opcode: str) -> MmaInstruction:
+    """Parse an ``mma.sync`` opcode; PtxError names the part that is wrong or not supported."""
+
+    def wrong(noun: str, rule: str, value: object) -> PtxError:
+        return PtxError(f"{noun} must {rule}, not {value}", rule=_RULE)
+
+    match = _OPCODE.fullmatch(opcode.strip())
+    if not match:
+        raise wrong("opcode", "be mma.sync.aligned.mMn8kK.row.col.dtype.atype.btype.ctype", opcode)
+    m, n, k = (int(text) for text in match.groups()[:3])
+    parts = match[4].split(".")[1:]
+    satfinite = "satfinite" in parts
+    types = [part for part in parts if part != "satfinite"]
+    if len(types) < 4 or tuple(types[:3]) not in MMA_TYPES:
+        legal = ", ".join(".".join((*triple, triple[0])) for triple in sorted(MMA_TYPES))
+        raise wrong("mma.sync types of D, A, B and C", f"be one of {legal}", ".".join(types))
+    if types[3] != types[0]:
+        raise wrong("mma.sync type of C", f"be the type of D, {types[0]}", types[3])
+    d, a, b = (element_type(name) for name in types[:3])
+    operation = types[4:]
+    legal_operations = (["and", "popc"], ["xor", "popc"]) if a.name == "b1" else ([],)
+    if operation not in legal_operations:
+        rule = "end in .and.popc or .xor.popc" if a.name == "b1" else "have no modifier but .satfinite"
+        raise wrong(f"mma.sync of {a}", rule, opcode)
+    if satfinite and a.name not in ("s8", "u8"):
+        raise wrong(".satfinite", "go with s8 and u8", a)
+    if n != 8 or (m, k) not in _SHAPES[a.name]:
+        legal = ", ".join(f"m{rows}n8k{depth}" for rows, depth in _SHAPES[a.name])
+        raise wrong(f"mma.sync shape of {a}", f"be one of {legal}", f"m{m}n{n}k{k}")
+    return MmaInstruction(opcode, d, a, b, m, k, satfinite, operation[:1] == ["xor"])
+
+
+def mma_sync(instr: str, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """Do what one ``mma.sync`` does: A * B + C, to the bit.
+
+    ``instr``: the opcode, such as ``"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"``. ``a`` (..., M, K), ``b``
+    (..., N, K), ``c`` (..., M, N) with any leading batch axes that broadcast: bits of the storage width (b1 as (...,
+    K/8) bytes, least significant bit first) or values of the natural type. K is the opcode's, M and N come from the
+    arrays.
+
+    Returns D (..., M, N), bits or values as ``c``. PtxError for the opcode, UsageError for shapes, TypeError for
+    arrays of another type.
+    """
+    instruction = parse_mma(instr)
+    words_a = as_words(instruction.a, a, "A", instruction.k)
+    words_b = as_words(instruction.b, b, "B", instruction.k)
+    return multiply(instruction.code, instruction.d, words_a, words_b, c, satfinite=instruction.satfinite)
