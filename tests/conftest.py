@@ -1,4 +1,4 @@
-"""Options and reports that all tests share: ``--gpu``, what was skipped for want of a Chromium, and the size thermometer."""
+"""Options and reports that all tests share: ``--gpu``, whether there is a Chromium, and the size thermometer."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Who may import whom, read from the import statements themselves.
 
-Data flows one way: what an instruction does knows nothing of time, time knows nothing of checks, and those who look at a run
-see its trace alone.
+Data flows one way: what an instruction does knows nothing of time, time knows nothing of checks, and those who look at
+a run see its trace alone.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ALLOWED = {
 
 
 def imports_of(path: Path) -> list[tuple[str, int, bool]]:
-    """Return (absolute module, line, whether inside a function) of every import that runs; ``if TYPE_CHECKING`` does not."""
+    """Return (module, line, whether inside a function) of every import that runs, so not ``if TYPE_CHECKING``."""
     module = path.relative_to(ROOT).with_suffix("").parts
     package = module if path.name == "__init__.py" else module[:-1]
     package = tuple(part for part in package if part != "__init__")
