@@ -30,7 +30,7 @@ from ..isa.machine import (
     put,
     refuse,
 )
-from ..layouts.descriptors import gather_operand
+from ..layouts.descriptor import gather_operand
 from ..native import as_pointer, call, i64, jit, u8
 from ..numerics.tensor_core import address_of_step, code_of
 from ..ptx.module import Imm, Instruction, Operand
@@ -257,10 +257,13 @@ def complete(n, time, unused, ctx):
         shared = u8(S.ctas(ctx)[A.cta].shared, c.shared_size)
         if flags & A_IN_REGISTERS:
             read_fragment_a(ctx, n, element_bits, depth, a)
-        elif not gather_operand(shared, A.descriptor_a, element_bits // 8, flags & TRANSPOSE_A != 0, a):
-            return fail(ctx, faults.DESCRIPTOR_OUT_OF_RANGE, (A.descriptor_a & 0x3FFF) << 4, 0, c.shared_size)
-        if not gather_operand(shared, A.descriptor_b, element_bits // 8, flags & TRANSPOSE_B != 0, b):
-            return fail(ctx, faults.DESCRIPTOR_OUT_OF_RANGE, (A.descriptor_b & 0x3FFF) << 4, 1, c.shared_size)
+        else:
+            outside = gather_operand(A.descriptor_a, flags & TRANSPOSE_A != 0, element_bits // 8, shared, a)
+            if outside >= 0:
+                return fail(ctx, faults.DESCRIPTOR_OUT_OF_RANGE, outside, 0, c.shared_size)
+        outside = gather_operand(A.descriptor_b, flags & TRANSPOSE_B != 0, element_bits // 8, shared, b)
+        if outside >= 0:
+            return fail(ctx, faults.DESCRIPTOR_OUT_OF_RANGE, outside, 1, c.shared_size)
         if A.scale_d:
             read_accumulator(ctx, n, d)
         words = i64(c.scratch + _BLOCK, 13)
