@@ -1,8 +1,9 @@
 """Global memory of a simulated device: one array of bytes that grows, and the allocations in it.
 
-Virtual addresses start at a fixed base and never move; the array behind them may be replaced by a larger one when memory
-grows, so a view does not survive the next ``allocate``. Between two allocations lie at least 512 bytes that belong to nobody,
-so that an access just past the end of one never lands in the next. Memory that was freed is used again as late as possible.
+Virtual addresses start at a fixed base and never move; the array behind them may be replaced by a larger one when
+memory grows, so a view does not survive the next ``allocate``. Between two allocations lie at least 512 bytes that
+belong to nobody, so that an access just past the end of one never lands in the next. Memory that was freed is used
+again as late as possible.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 
 from h100sim.errors import OutOfRange, UsageError
 
-#: Virtual address of byte 0 of the arena. Assumed: any value that a 47-bit user address may have; programs cannot rely on it.
+#: Virtual address of byte 0 of the arena. Assumed: any 47-bit user address would do; programs cannot rely on it.
 BASE_ADDRESS = 0x7F0000000000
 #: Alignment of an allocation in bytes. Measured: every cudaMalloc of the captures under tests/data is 512-byte aligned.
 ALIGNMENT = 512
@@ -91,7 +92,7 @@ class GlobalMemory:
         return result
 
     def view(self, address: int, size: int) -> np.ndarray:
-        """Return the bytes of one allocation as a uint8 view, valid until memory grows. OutOfRange if they are not in one."""
+        """Return bytes of one allocation as a uint8 view, valid until memory grows. OutOfRange if they are not in one."""
         found = self.find(address)
         if size and (found is None or address + size > found.end):
             raise OutOfRange(f"address must lie in an allocation, not {self.describe(address, size)}")
@@ -115,7 +116,7 @@ class GlobalMemory:
         return self._live[index] if index >= 0 and address < self._live[index].end else None
 
     def describe(self, address: int, size: int) -> str:
-        """Say in words where ``size`` bytes at ``address`` lie: as in "16 bytes past the end of 'C' (512 bytes at 0x...)"."""
+        """Say where ``size`` bytes at ``address`` lie, as in "... 16 bytes past the end of 'C' (512 bytes at 0x...)"."""
         address = int(address)
         what = f"{address:#x} ({size:,} {'byte' if size == 1 else 'bytes'})"
         found = self.find(address)

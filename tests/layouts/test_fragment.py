@@ -65,7 +65,7 @@ def test_the_formula_of_the_manual_for_f16(i):
 
 
 def test_what_is_not_in_registers_is_refused():
-    with pytest.raises(UsageError, match="^register operand of wgmma must be a or d, not b"):
+    with pytest.raises(UsageError, match=r"^register operand of wgmma must be a or d, not b"):
         fragment("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16", "b")
-    with pytest.raises(PtxError, match="^mma shape of f16 must be"):
+    with pytest.raises(PtxError, match=r"^mma shape of f16 must be"):
         fragment("mma.sync.aligned.m8n8k4.row.col.f16.f16.f16.f16", "a")

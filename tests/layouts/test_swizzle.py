@@ -39,5 +39,5 @@ def test_a_tile_of_panels_is_dense(span, element_bytes, eights, panels, atom):
 
 
 def test_an_unknown_swizzle_is_refused():
-    with pytest.raises(UsageError, match="^swizzle must be none, 32B, 64B or 128B, not 96B$"):
+    with pytest.raises(UsageError, match=r"^swizzle must be none, 32B, 64B or 128B, not 96B$"):
         swizzle(0, "96B")

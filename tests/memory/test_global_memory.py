@@ -74,12 +74,10 @@ def test_freed_memory_is_named():
     memory.free(address)
     with pytest.raises(OutOfRange, match=r"8 bytes into 'scores' \(64 bytes at 0x7f0000000000\), which was freed$"):
         memory.view(address + 8, 4)
-    with pytest.raises(
-        UsageError, match="^address to free must be the start of a live allocation, not .* which was freed$"
-    ):
+    with pytest.raises(UsageError, match=r"^address to free must be the start of a live allocation, .* freed$"):
         memory.free(address)
 
 
 def test_an_empty_allocation_is_refused():
-    with pytest.raises(UsageError, match="^allocation 'x' must be at least 1 byte, not 0$"):
+    with pytest.raises(UsageError, match=r"^allocation 'x' must be at least 1 byte, not 0$"):
         GlobalMemory().allocate(0, name="x")
