@@ -1,0 +1,309 @@
+"""What a run amounts to: cycles, what each role waited for, bytes moved, and how busy the tensor cores were.
+
+:func:`summarise` makes a :class:`Summary` from a trace alone, so a saved trace gives the report of the run that wrote
+it; :func:`as_dict` and :func:`as_text` show it. A role is represented by the warp that lives longest, because the
+others of a producer often do nothing; cycles are means over CTAs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from . import intervals
+from .trace import Cause, Copy, Event, KernelInfo, Trace, Wait
+
+_LOADS = (Copy.TENSOR_LOAD, Copy.BULK_LOAD)
+_STORES = (Copy.TENSOR_STORE, Copy.TENSOR_REDUCE, Copy.BULK_STORE, Copy.BULK_REDUCE)
+
+_WAIT_NAMES = {
+    Wait.WGMMA: "wgmma results",
+    Wait.BULK: "its bulk copies",
+    Wait.REGISTERS: "registers (setmaxnreg)",
+    Wait.CLUSTER: "the cluster barrier",
+    Wait.RECONVERGENCE: "lanes of its warp",
+    Wait.WARPGROUP: "warps of its warpgroup",
+    Wait.SLEEP: "nanosleep",
+    Wait.CP_ASYNC: "cp.async",
+}
+
+_STALL_NAMES = {
+    Cause.DEPENDENCY: "operands",
+    Cause.SCHEDULER: "an issue slot",
+    Cause.PIPE: "a pipe",
+    Cause.MEMORY: "memory",
+    Cause.TENSOR_CORE: "the tensor core's queue",
+    Cause.TMA: "the TMA engine's queue",
+    Cause.BRANCH: "a branch",
+}
+
+
+@dataclass(frozen=True)
+class Waited:
+    """What a role waited for: in how many cycles and how often, per CTA."""
+
+    what: str
+    cycles: float
+    times: float
+
+
+@dataclass(frozen=True)
+class Role:
+    """One role: how many CTAs have it, how long its longest-lived warp lived, its waits and the stalls of its issues.
+
+    ``stalls`` is empty for a trace that does not hold every instruction.
+    """
+
+    name: str
+    ctas: int
+    cycles: float
+    waits: tuple[Waited, ...]
+    stalls: tuple[Waited, ...]
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bulk copies in one direction."""
+
+    copies: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class TensorCores:
+    """wgmma operations and how near they came to the peak of the SMs that ran CTAs.
+
+    ``of_peak`` is the cycles they need at the full rate over the cycles of the kernel, ``in_flight`` the part of the
+    kernel in which one was executing.
+    """
+
+    operations: int
+    flop: int
+    of_peak: float
+    in_flight: float
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a run amounts to; see the fields' own types."""
+
+    kernel: str
+    device: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int]
+    cycles: int
+    microseconds: float
+    clock_mhz: int
+    ctas: int
+    sms: int
+    events: int
+    roles: tuple[Role, ...]
+    loads: Traffic
+    stores: Traffic
+    tensor_cores: TensorCores
+
+
+def summarise(trace: Trace) -> Summary:
+    """Return the summary of a trace."""
+    kernel = trace.kernel
+    sms = len(np.unique(trace.ctas["sm"]))
+    return Summary(
+        kernel=kernel.name,
+        device=kernel.device,
+        grid=tuple(kernel.grid),
+        block=tuple(kernel.block),
+        cluster=tuple(kernel.cluster),
+        cycles=int(trace.cycles),
+        microseconds=float(trace.cycles) / kernel.clock_mhz,
+        clock_mhz=kernel.clock_mhz,
+        ctas=len(trace.ctas),
+        sms=sms,
+        events=len(trace),
+        roles=_roles(trace),
+        loads=_traffic(trace, _LOADS),
+        stores=_traffic(trace, _STORES),
+        tensor_cores=_tensor_cores(trace, sms),
+    )
+
+
+def _roles(trace: Trace) -> tuple[Role, ...]:
+    lives = _lives(trace)
+    role_of = _representatives(trace, lives)
+    waits, stalls = (_totals(found, role_of) for found in (_wait_cycles(trace), _stall_cycles(trace)))
+    return tuple(
+        Role(name, len(warps), float(np.mean(lives[warps])), waits[name], stalls[name])
+        for name in dict.fromkeys(role_of.values())
+        if (warps := [warp for warp, role in role_of.items() if role == name])
+    )
+
+
+def _representatives(trace: Trace, lives: np.ndarray) -> dict[int, str]:
+    """Return warp -> role for the warp of each role and CTA that lives longest (the first of them)."""
+    best: dict[tuple[int, str], int] = {}
+    for warp, (cta, rank) in enumerate(zip(trace.warps["cta"].tolist(), trace.warps["rank"].tolist(), strict=True)):
+        key = (cta, trace.kernel.role(rank))
+        if key not in best or lives[warp] > lives[best[key]]:
+            best[key] = warp
+    return {warp: role for (_, role), warp in best.items()}
+
+
+def _lives(trace: Trace) -> np.ndarray:
+    """Return the cycles from the start of its CTA to the exit of each warp (to the CTA's end if no exit is traced)."""
+    ctas, rows = trace.ctas, trace.warps["cta"]
+    ends = ctas["end"][rows].astype(np.int64)
+    exits = trace.of(Event.EXITED)
+    ends[exits["warp"]] = 0
+    np.maximum.at(ends, exits["warp"], exits["time"])
+    return np.maximum(ends - ctas["start"][rows], 0)
+
+
+def _wait_cycles(trace: Trace) -> list[tuple[int, str, int]]:
+    """Return (warp, what, cycles) of every wait that ended."""
+    names = {
+        int(mbarrier["identity"]): _family(intervals.mbarrier_name(trace.kernel, int(mbarrier["address"])))
+        for mbarrier in intervals.mbarriers(trace)
+    }
+    found = []
+    for wait in intervals.waits(trace):
+        if wait["resumed"] >= 0:
+            what = _wait_name(Wait(int(wait["wait"])), int(wait["object"]), names)
+            found.append((int(wait["warp"]), what, int(wait["resumed"] - wait["blocked"])))
+    return found
+
+
+def _wait_name(wait: Wait, thing: int, mbarriers: dict[int, str]) -> str:
+    if wait == Wait.MBARRIER:
+        return mbarriers.get(thing, "an mbarrier")
+    if wait == Wait.BARRIER:
+        return f"named barrier {thing}"
+    return _WAIT_NAMES.get(wait, wait.name.lower())
+
+
+def _family(name: str) -> str:
+    """Return "full" for "full[2]": the slots of a ring are reported together."""
+    return re.sub(r"\[\d+\]$", "", name)
+
+
+def _stall_cycles(trace: Trace) -> list[tuple[int, str, int]]:
+    issued = trace.of(Event.ISSUED)
+    issued = issued[(issued["a"] > 0) & (issued["b"] > 0)]
+    found = []
+    for cause in np.unique(issued["b"]):
+        rows = issued[issued["b"] == cause]
+        what = _STALL_NAMES.get(Cause(int(cause)), Cause(int(cause)).name.lower())
+        cycles = np.bincount(rows["warp"], weights=rows["a"])
+        found.extend((warp, what, int(cycles[warp])) for warp in np.flatnonzero(cycles))
+    return found
+
+
+def _totals(found: list[tuple[int, str, int]], role_of: dict[int, str]) -> dict[str, tuple[Waited, ...]]:
+    """Return role -> what its representatives waited for, longest first."""
+    roles = list(role_of.values())
+    cycles: dict[str, dict[str, int]] = {name: defaultdict(int) for name in roles}
+    times: dict[str, dict[str, int]] = {name: defaultdict(int) for name in roles}
+    for warp, what, length in found:
+        if warp in role_of:
+            cycles[role_of[warp]][what] += length
+            times[role_of[warp]][what] += 1
+    return {
+        role: tuple(
+            Waited(what, total / roles.count(role), times[role][what] / roles.count(role))
+            for what, total in sorted(by_what.items(), key=lambda item: (-item[1], item[0]))
+        )
+        for role, by_what in cycles.items()
+    }
+
+
+def _traffic(trace: Trace, kinds: Sequence[Copy]) -> Traffic:
+    copies = intervals.copies(trace)
+    rows = copies[np.isin(copies["copy"], [int(kind) for kind in kinds])]
+    return Traffic(len(rows), int(rows["bytes"].sum()))
+
+
+def _tensor_cores(trace: Trace, sms: int) -> TensorCores:
+    """Count wgmma operations against the peak.
+
+    Spec: H100 whitepaper, "H100 SM Architecture": 4,096 dense bf16 operations per SM and cycle, that is N/2 cycles for
+    an m64nNk16; every type has as many bytes of K per instruction and the same rate per byte.
+    """
+    operations = intervals.wgmmas(trace)
+    opcodes, counts = np.unique(operations["pc"], return_counts=True)
+    cycles = flop = 0
+    for pc, count in zip(opcodes, counts, strict=True):
+        n, k = _shape(trace.kernel, int(pc))
+        cycles += int(count) * n // 2
+        flop += int(count) * 2 * 64 * n * k
+    capacity = max(1, int(trace.cycles) * max(1, sms))
+    return TensorCores(len(operations), flop, cycles / capacity, _covered(trace, operations) / capacity)
+
+
+def _shape(kernel: KernelInfo, pc: int) -> tuple[int, int]:
+    match = re.search(r"\.m64n(\d+)k(\d+)", kernel.opcodes[pc])
+    return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+def _covered(trace: Trace, operations: np.ndarray) -> int:
+    """Return the cycles, summed over SMs, in which at least one operation was executing."""
+    done = operations[(operations["started"] >= 0) & (operations["completed"] >= 0)]
+    sm_of_cta = trace.ctas["sm"][done["cta"]]
+    total = 0
+    for sm in np.unique(sm_of_cta):
+        rows = np.sort(done[sm_of_cta == sm], order="started")
+        reach = np.maximum.accumulate(rows["completed"])
+        begins = np.maximum(rows["started"][1:], reach[:-1])
+        total += int(reach[0] - rows["started"][0]) + int(np.maximum(reach[1:] - begins, 0).sum())
+    return total
+
+
+def as_dict(summary: Summary) -> dict[str, Any]:
+    """Return the summary as plain JSON values."""
+    return asdict(summary)
+
+
+def as_text(summary: Summary) -> str:
+    """Return the summary as lines of plain text."""
+    grid, block = ("x".join(map(str, dims)) for dims in (summary.grid, summary.block))
+    lines = [
+        f"{summary.kernel} on {summary.device}: {summary.cycles:,} cycles "
+        f"({summary.microseconds:,.2f} us at {summary.clock_mhz:,} MHz), grid {grid}, block {block}",
+        f"  {summary.ctas:,} CTA{'s' * (summary.ctas != 1)} on {summary.sms} SM{'s' * (summary.sms != 1)}, "
+        f"{summary.events:,} events",
+    ]
+    for name, traffic in (("loads", summary.loads), ("stores", summary.stores)):
+        if traffic.copies:
+            lines.append(f"  TMA {name}: {traffic.bytes:,} bytes in {traffic.copies:,} copies")
+    tensor = summary.tensor_cores
+    if tensor.operations:
+        lines.append(
+            f"  tensor cores: {tensor.operations:,} wgmma, {tensor.flop:,} FLOP, {tensor.of_peak:.1%} of the peak of "
+            f"{summary.sms} SM{'s' * (summary.sms != 1)}, executing {tensor.in_flight:.1%} of the time"
+        )
+    return "\n".join([*lines, *_role_lines(summary.roles)])
+
+
+def _role_lines(roles: Sequence[Role]) -> list[str]:
+    """Return one line per role and per wait of at least 0.1 % of its life."""
+    shown = {
+        role.name: [item for item in (*role.waits, *role.stalls) if item.cycles >= max(role.cycles, 1) / 1000]
+        for role in roles
+    }
+    width = max((len(item.what) for items in shown.values() for item in items), default=0)
+    lines = ["", "What each role waited for (its longest-lived warp, mean over CTAs):"]
+    for role in roles:
+        lines.append(f"  {role.name}: {role.cycles:,.0f} cycles")
+        for item in shown[role.name]:
+            share = item.cycles / max(role.cycles, 1)
+            lines.append(f"    {item.what:<{width}} {item.cycles:>10,.0f} cycles {share:>6.1%}  {_times(item)}")
+        if not shown[role.name]:
+            lines.append("    nothing")
+    return lines
+
+
+def _times(item: Waited) -> str:
+    return "once" if round(item.times) == 1 else f"{item.times:,.0f} times"
