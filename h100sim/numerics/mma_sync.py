@@ -76,7 +76,7 @@ def parse_mma(opcode: str) -> MmaInstruction:
     legal_operations = (["and", "popc"], ["xor", "popc"]) if a.name == "b1" else ([],)
     if operation not in legal_operations:
         rule = "end in .and.popc or .xor.popc" if a.name == "b1" else "have no modifier but .satfinite"
-        raise wrong(f"mma.sync of {a}", rule, opcode)
+        raise wrong(f"mma.sync of {a}", rule, ".".join(operation) or "nothing")
     if satfinite and a.name not in ("s8", "u8"):
         raise wrong(".satfinite", "go with s8 and u8", a)
     if n != 8 or (m, k) not in _SHAPES[a.name]:

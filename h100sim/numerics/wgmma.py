@@ -77,7 +77,7 @@ def parse_wgmma(opcode: str) -> WgmmaInstruction:
         raise wrong("wgmma.mma_async types of D, A and B", f"be one of {legal}", ".".join(types[:3]))
     d, a, b = (element_type(name) for name in types[:3])
     if (a.name == "b1") != is_popc:
-        raise wrong(f"wgmma.mma_async of {a}", "have .and.popc" if a.name == "b1" else "not have .and.popc", opcode)
+        raise wrong(f"wgmma.mma_async of {a}", "end in .and.popc" if a.name == "b1" else "have no .and.popc", opcode)
     if satfinite and a.name not in ("s8", "u8"):
         raise wrong(".satfinite", "go with s8 and u8", a)
     is_sparse = match["sparse"] is not None

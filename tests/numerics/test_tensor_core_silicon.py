@@ -1,4 +1,4 @@
-"""Every captured tensor-core result of a real H200, bit for bit. Arrays are described in the ``source`` entry of each file."""
+"""Every captured tensor-core result of a real H200, bit for bit. The ``source`` entry of each file describes it."""
 
 import json
 from pathlib import Path
