@@ -1,8 +1,8 @@
 """What lasted from when to when: the waits, copies and wgmma operations of a trace, paired from its events.
 
 An event is a point in time; people and exports want bars. The functions here pair the events of a :class:`Trace` into
-structured arrays with one record per bar, in the order of their first event. Times are SM cycles; -1 marks what the trace
-does not hold (a copy that never completed, a wait that never ended).
+structured arrays with one record per bar, in the order of their first event. Times are SM cycles; -1 marks what the
+trace does not hold (a copy that never completed, a wait that never ended).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The server of the browser view: one page, the recordings of CTAs, and the bytes of shared tiles. Nothing leaves loopback."""
+"""The server of the browser view: one page, the recordings of CTAs, the bytes of shared tiles; loopback only."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from .views import header, shared_tile
 
 HOST = "127.0.0.1"
 
-#: Names under which a browser on this machine, or at the other end of an ssh tunnel, reaches the server. Anything else in the
-#: Host header is another site's page that resolved its own name to loopback.
+#: Names under which a browser on this machine, or at the other end of an ssh tunnel, reaches the server. Anything else
+#: in the Host header is another site's page that resolved its own name to loopback.
 _LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 #: Recordings and tiles that are kept; a recording of 100,000 steps takes about 6 MB.

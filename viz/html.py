@@ -1,7 +1,7 @@
 """The same page as one HTML file that needs no server and no network: it steps with the same scripts.
 
-The file holds the recordings of some CTAs (gzip, base64) and, where the replay has memory, what each shared tile held after
-each of its changes, as far as the budget goes. Needs a browser with DecompressionStream (all since 2023).
+The file holds the recordings of some CTAs (gzip, base64) and, where the replay has memory, what each shared tile held
+after each of its changes, as far as the budget goes. Needs a browser with DecompressionStream (all since 2023).
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ _ATTRIBUTE_NAMES = {"className": "class", "tabIndex": "tabindex"}
 def export(replay: Any, path: str | Path, ctas: Sequence[int] | None = None) -> Path:
     """Write the view of a replay, a run or a trace as one HTML file and return its path.
 
-    ``ctas`` are the CTAs to include (default: the first DEFAULT_CTAS of the trace). Raises UsageError for one that is not there.
+    ``ctas`` are the CTAs to include (default: the first DEFAULT_CTAS of the trace). Raises UsageError for one that is
+    not there.
     """
     launch = Launch(as_replay(replay))
     known = launch.trace.ctas["cta"].tolist()

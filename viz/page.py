@@ -1,4 +1,4 @@
-"""The page: which views there are, what they need for one CTA, and how they stand together. Shared by server and file."""
+"""The page: which views there are, what they need for one CTA, and how they stand together (in server and file)."""
 
 from __future__ import annotations
 

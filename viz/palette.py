@@ -1,7 +1,7 @@
 """The colours of all views, safe for the common forms of colour blindness, and the names under which legends list them.
 
-Spec: M. Okabe and K. Ito, "Color Universal Design" (2008), eight colours; pale tints of them for waiting, so that a role's own
-colour always means that it issues instructions.
+Spec: M. Okabe and K. Ito, "Color Universal Design" (2008), eight colours; pale tints of them for waiting, so that a
+role's own colour always means that it issues instructions.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Category(IntEnum):
 
 @dataclass(frozen=True)
 class Style:
-    """How a category looks: fill (None: the role's colour) and text colour; its words in the legend and in a tooltip."""
+    """How a category looks: fill (None: the role's colour) and text colour; its words in legend and tooltip."""
 
     fill: str | None
     ink: str

@@ -1,7 +1,8 @@
 """One CTA of a run, ready to be looked at: its events as steps in the order of time, and the bars and names they give.
 
-A :class:`Launch` pairs the events of the whole run once; :func:`record` cuts out what one CTA did, together with what the TMA
-engine and the tensor core of its SM did for other CTAs. Views turn a recording into columns with their ``data`` functions.
+A :class:`Launch` pairs the events of the whole run once; :func:`record` cuts out what one CTA did, together with what
+the TMA engine and the tensor core of its SM did for other CTAs. Views turn a recording into columns with their ``data``
+functions.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from . import palette
 from .replay import has_memory
 from .tiles import Tile, tiles_of
 
-#: One event of the CTA. ``event`` is its row in ``Trace.events``; ``rank`` the warp's rank in this CTA, -1 for units and -2
-#: for a warp of another CTA (which ``warp`` then tells). Fields ``a`` to ``d`` as in ``Event``, but matrix descriptors of
-#: wgmma are replaced by the shared address in them (-1: registers), since a browser's numbers hold only 53 bits.
+#: One event of the CTA. ``event`` is its row in ``Trace.events``; ``rank`` the warp's rank in this CTA, -1 for units
+#: and -2 for a warp of another CTA (which ``warp`` then tells). Fields ``a`` to ``d`` as in ``Event``, but matrix
+#: descriptors of wgmma are replaced by the shared address in them (-1: registers), since a browser's numbers hold only
+#: 53 bits.
 STEP = np.dtype(
     [
         ("event", "u4"),
@@ -72,7 +74,7 @@ class Mbarrier:
 
 @dataclass(frozen=True)
 class Recording:
-    """What a CTA did. ``copies`` and ``wgmmas`` are those of its SM, other CTAs' included; all else is the CTA's own."""
+    """What a CTA did. ``copies`` and ``wgmmas`` are those of its SM, other CTAs' included; all else is its own."""
 
     kernel: KernelInfo
     cta: int

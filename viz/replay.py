@@ -1,8 +1,8 @@
 """What a view needs of a run: its trace, and, if something can re-execute it, the shared memory after any event.
 
-The protocol is duck-typed. The debugger of a machine satisfies it; so does :class:`TraceReplay` for a trace that comes from
-a file and has no memory. Optional attributes: ``hazards`` (the findings of the checks) and ``error`` (the exception that
-stopped the run).
+The protocol is duck-typed. The debugger of a machine satisfies it; so does :class:`TraceReplay` for a trace that comes
+from a file and has no memory. Optional attributes: ``hazards`` (the findings of the checks) and ``error`` (the
+exception that stopped the run).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Replay(Protocol):
     trace: Trace
 
     def shared_at(self, event_index: int, cta: int) -> np.ndarray:
-        """Return the shared memory of a CTA after an event (row of ``trace.events``): uint8, index = offset in its window."""
+        """Return a CTA's shared memory after an event (row of ``trace.events``): uint8, index = window offset."""
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """Shared tiles of a recording: where each element of a tile lies, and which steps change what the tile holds.
 
-Convention (ThunderKittens): a swizzled tile is stored as column panels S bytes wide, all rows of a panel before the next
-panel, and in the byte address bits 4 and up are XORed with bits 7 and up: three bits for S = 128, two for 64, one for 32.
-Addresses are absolute offsets in the CTA's shared window, so a tile must start at a multiple of 8 S. ``swizzle`` 0 is plain
-row-major. Memory that no tile names but that a bulk copy used appears as a region of bytes.
+Convention (ThunderKittens): a swizzled tile is stored as column panels S bytes wide, all rows of a panel before the
+next panel, and in the byte address bits 4 and up are XORed with bits 7 and up: three bits for S = 128, two for 64, one
+for 32. Addresses are absolute offsets in the CTA's shared window, so a tile must start at a multiple of 8 S.
+``swizzle`` 0 is plain row-major. Memory that no tile names but that a bulk copy used appears as a region of bytes.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from h100sim.trace import Access, Copy, Event, KernelInfo, Space
 
 #: Element types that a picture can decode, and their sizes in bytes.
 DTYPE_BYTES = {
-    "bf16": 2, "f16": 2, "f32": 4, "tf32": 4, "e4m3": 1, "e5m2": 1, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "s32": 4, "u32": 4,
-}  # fmt: skip
+    "bf16": 2, "f16": 2, "f32": 4, "tf32": 4, "e4m3": 1, "e5m2": 1, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "s32": 4,
+    "u32": 4, }  # fmt: skip
 
 #: Names of element types that ThunderKittens and C write differently from PTX.
 _DTYPE_NAMES = {
@@ -40,7 +40,7 @@ ROW_BYTES = 128
 
 @dataclass(frozen=True)
 class Tile:
-    """A tile in shared memory: ``offset`` in bytes in the CTA's window, ``swizzle`` in bytes (0: none), or a plain region."""
+    """A tile (or plain region) of shared memory: ``offset`` in the CTA's window and ``swizzle`` (0: none) in bytes."""
 
     name: str
     offset: int

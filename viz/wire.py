@@ -1,8 +1,8 @@
 """How a recording travels to the browser: one JSON header and raw little-endian columns, in one block of bytes.
 
-Layout: the length of the header (u4), the header (UTF-8 JSON, padded with blanks to a multiple of 8), then the columns, each
-padded to a multiple of 8. In the header a column is ``{"column": [offset, length, type]}`` with ``type`` one of u1, i2, u2,
-i4, u4, f4, f8; everything else is plain JSON. The browser maps the columns without copying them.
+Layout: the length of the header (u4), the header (UTF-8 JSON, padded with blanks to a multiple of 8), then the columns,
+each padded to a multiple of 8. In the header a column is ``{"column": [offset, length, type]}`` with ``type`` one of
+u1, i2, u2, i4, u4, f4, f8; everything else is plain JSON. The browser maps the columns without copying them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TYPES = {"u1", "i2", "u2", "i4", "u4", "f4", "f8"}
 
 
 def encode(value: Any) -> bytes:
-    """Return the bytes of a nested dict or list whose arrays become columns. Raises TypeError for an array of another type."""
+    """Return the bytes of a nested dict or list whose arrays become columns. Raises TypeError for other arrays."""
     columns: list[bytes] = []
     size = 0
 

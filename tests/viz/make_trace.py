@@ -1,7 +1,7 @@
 """A made-up GEMM run for the tests of views: a tiny simulator of one producer and two consumer warpgroups per CTA.
 
-It knows just enough of mbarriers, TMA and the tensor core to give every event kind that the views draw, in a plausible order
-with plausible times; nothing in it is a claim about hardware.
+It knows just enough of mbarriers, TMA and the tensor core to give every event kind that the views draw, in a plausible
+order with plausible times; nothing in it is a claim about hardware.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ def gemm(A, B, C):
         tk.tma.store_async_wait()
 """
 
+LOAD = "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+
 #: (name, PTX text, line of SOURCE)
 INSTRUCTIONS = (
     ("init", "mbarrier.init.shared::cta.b64 [%r1], 1;", 5),
@@ -45,8 +47,8 @@ INSTRUCTIONS = (
     ("branch", "@%p1 bra CONSUMER;", 7),
     ("empty", "mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r4], %r5;", 9),
     ("expect", "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r6], 32768;", 10),
-    ("load_a", "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r7], [A, {...}], [%r6];", 11),
-    ("load_b", "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r8], [B, {...}], [%r6];", 12),
+    ("load_a", f"{LOAD} [%r7], [A, {{...}}], [%r6];", 11),
+    ("load_b", f"{LOAD} [%r8], [B, {{...}}], [%r6];", 12),
     ("loop_p", "@%p3 bra PRODUCER;", 8),
     ("exit_p", "ret;", 8),
     ("full", "mbarrier.try_wait.parity.shared::cta.b64 %p4, [%r6], %r9;", 15),

@@ -125,7 +125,7 @@
       for (let i = 0; i < waits.from.length; i++) {
         if (waits.from[i] <= step && (waits.to[i] < 0 || step < waits.to[i])) ranks.push(waits.rank[i]);
       }
-      return ranks;
+      return ranks.sort((a, b) => a - b);
     }
   }
 

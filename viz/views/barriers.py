@@ -1,7 +1,8 @@
-"""The barriers at a step: phase, pending arrivals and tx-count of every mbarrier, who waits, and the ledger of one of them.
+"""The barriers at a step: phase, pending arrivals and tx-count of every mbarrier, who waits, and the ledger of one of
+them.
 
-State after an event is taken from the event itself (it carries the count afterwards); a flip reloads pending from expected.
-Spec: PTX ISA 9.1, "Phase Completion of the mbarrier Object".
+State after an event is taken from the event itself (it carries the count afterwards); a flip reloads pending from
+expected. Spec: PTX ISA 9.1, "Phase Completion of the mbarrier Object".
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ _KINDS = tuple(int(k) for k in Event if k.name.startswith("MBARRIER_"))
 def data(recording: Recording) -> dict[str, Any]:
     """Return mbarriers and named barriers, each with its history as columns, and the waits for each.
 
-    Histories hold the state from a step on: ``step``, ``phase``, ``pending``, ``expected``, ``tx``; ``step`` of the ledger
-    lists every event of the barrier and ``ledger_phase`` the phase it belongs to.
+    Histories hold the state from a step on: ``step``, ``phase``, ``pending``, ``expected``, ``tx``; ``step`` of the
+    ledger lists every event of the barrier and ``ledger_phase`` the phase it belongs to.
     """
     return {
         "mbarriers": [

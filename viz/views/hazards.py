@@ -10,7 +10,7 @@ from ..recording import Recording
 
 
 def data(recording: Recording) -> dict[str, Any]:
-    """Return the hazards (kind, message, whole text, accesses with their step, -1: of another CTA) and the run's error."""
+    """Return the hazards (kind, message, text, accesses with their step, -1: another CTA's) and the run's error."""
     return {
         "hazards": [
             {

@@ -1,7 +1,7 @@
 """A shared tile at a step, twice: as stored (address rows of 128 bytes over 32 banks) and as seen through its swizzle.
 
-Where elements lie comes from the tile's description; what they hold comes from the replay, one request per tile and version
-(the last step that may have changed the tile), never from the trace.
+Where elements lie comes from the tile's description; what they hold comes from the replay, one request per tile and
+version (the last step that may have changed the tile), never from the trace.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..tiles import Tile, element_addresses, versions
 
 
 def data(recording: Recording) -> dict[str, Any]:
-    """Return the tiles, each with its versions (steps) and layout; ``layouts`` holds offsets from the tile's first byte."""
+    """Return the tiles, with versions (steps) and layout; ``layouts`` holds offsets from a tile's first byte."""
     layouts: dict[tuple, int] = {}
     tables: list[np.ndarray] = []
     tiles = []

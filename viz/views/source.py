@@ -12,7 +12,7 @@ from ..recording import Recording
 
 
 def data(recording: Recording) -> dict[str, Any]:
-    """Return the texts and, per instruction, its PTX line and its file and line in the source (-1: none; lines from 1)."""
+    """Return the texts and, per instruction, its PTX line and its source file and line (-1: none; lines from 1)."""
     kernel = recording.kernel
     files = list(dict.fromkeys([*kernel.files, *(s[0] for s in kernel.sources if s)]))
     return {

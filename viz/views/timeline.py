@@ -1,4 +1,4 @@
-"""The timeline: a lane per warpgroup with a row per warp, the TMA engine and tensor core of the SM, and the mbarriers' phases."""
+"""The timeline: a lane per warpgroup (a row per warp), the SM's TMA engine and tensor core, mbarrier phases."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def _tma_engine(recording: Recording, bars: _Bars, first: int) -> list[dict[str,
 
 
 def _copy_rows(recording: Recording) -> tuple[np.ndarray, np.ndarray]:
-    """Return the copies in the order of issue and a row for each, so that copies in flight at one time lie side by side."""
+    """Return the copies in the order of issue and a row for each; copies in flight at one time lie side by side."""
     copies = recording.copies[np.argsort(recording.copies["issued"], kind="stable")]
     ends = np.where(copies["completed"] >= 0, copies["completed"], recording.end)
     return copies, intervals.pack(copies["issued"].tolist(), ends.tolist())

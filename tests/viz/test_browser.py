@@ -1,0 +1,225 @@
+"""The page in a real headless Chromium: it loads without a network, and steps without asking the server.
+
+The fixture ``watch`` fails a test whose page logged an error or warning, or asked anything of a host but this one.
+"""
+
+import statistics
+
+import pytest
+
+from viz.tiles import DTYPE_BYTES
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="session")
+def address(serve, replay):
+    return serve(replay)
+
+
+@pytest.fixture
+def page(watch, address):
+    watched = watch()
+    watched.open(address)
+    return watched
+
+
+def playhead(watched):
+    return watched.page.evaluate("document.getElementById('t-playhead').getBoundingClientRect().x")
+
+
+def test_the_page_shows_the_run(page):
+    assert "kernel gemm" in page.text("#h-facts") and page.text("#h-verdict") == "no hazards"
+    assert "5,867 cycles" in page.text("#h-facts")
+    assert "consumer 1" in page.text("#t-labels") and "TMA engine, SM 0" in page.text("#t-labels")
+    assert page.page.evaluate("document.getElementById('h-message').hidden")
+    assert page.text("#c-position").startswith("step 1 of 1,669, cycle 0")
+
+
+def test_j_and_k_step_forward_and_back_and_move_the_playhead(page):
+    page.press(*"jjjjj" * 20)
+    assert page.step == 100
+    there = playhead(page)
+    page.press(*"]]]]]]")
+    assert playhead(page) > there
+    step = page.step
+    page.press("k")
+    assert page.step == step - 1
+    page.press("End")
+    assert page.text("#c-sentence").startswith("CTA ends")
+    page.press("Home", "k")
+    assert page.step == 0
+
+
+def test_keys_pressed_back_to_back_are_all_counted(page):
+    page.page.evaluate(
+        "for (let i = 0; i < 30; i++) document.dispatchEvent(new KeyboardEvent('keydown', {key: 'j', bubbles: true}))"
+    )
+    assert page.step == 30
+
+
+def test_buttons_step(page):
+    for button, step in (("forward", 1), ("forward", 2), ("back", 1), ("last", 1668), ("first", 0)):
+        page.page.click(f"#c-{button}")
+        assert page.step == step
+
+
+def test_play_runs_and_pauses(page):
+    page.press("Space")
+    page.page.wait_for_function("window.h100sim.model.step > 2")
+    page.press("Space")
+    step = page.step
+    page.page.wait_for_timeout(250)
+    assert page.step == step
+
+
+def test_stepping_by_warp_and_by_flip(page):
+    page.page.select_option("#c-warp", label="w4 consumer 0")
+    page.page.select_option("#c-kind", "warp")
+    page.press("j", "j")
+    assert page.text("#c-sentence").startswith("consumer 0 w4 ")
+    page.page.select_option("#c-kind", "flip")
+    page.press("j")
+    assert page.text("#c-sentence") == "full[0] completes phase 0"
+    page.press("j", "k")
+    assert page.text("#c-sentence") == "full[0] completes phase 0"
+
+
+def test_the_barrier_table_follows(page):
+    row = "#b-table tbody tr:nth-child(1)"
+    assert page.text(f"{row} td.phase") == "not initialised"
+    page.press("]")
+    assert page.text(f"{row} td.phase") == "1 (parity 1)"
+    assert page.text(f"{row} td.waiting") == "consumer 0 ×4, consumer 1 ×4"
+    page.press("k")
+    assert page.text(f"{row} td.phase") == "0 (parity 0)"
+    assert page.text(f"{row} td.pending") == "0 of 1"
+    page.page.evaluate("h100sim.goto(h100sim.model.next(-1, 'flip'))")
+    page.page.click("#b-table tbody tr:nth-child(7)")
+    page.settle()
+    assert page.text("#b-ledger-name") == "empty[2] (pinned); cycle, event"
+    assert "phase 0, parity 0 (now)" in page.text("#b-ledger")
+
+
+def test_the_sources_mark_the_line_of_every_role(page):
+    for _ in range(6):
+        page.press("]")
+    page.press("j", "j")
+    chips = page.page.eval_on_selector_all("#s-python .chips em", "l => l.map(e => [e.textContent, e.title])")
+    assert {c[0] for c in chips} == {"P", "C0", "C1"}
+    assert sorted(w for _, title in chips for w in title.split(": ")[1].split()) == sorted(
+        f"w{i}" for i in (0, *range(4, 12))
+    )
+    lit = page.text("#s-ptx .lit code")
+    assert lit.strip().startswith(("mbarrier.", "wgmma.", "cp.async", "@%p"))
+    visible = page.page.evaluate(
+        """() => { const pane = document.getElementById('s-ptx').getBoundingClientRect();
+                   const line = document.querySelector('#s-ptx .lit').getBoundingClientRect();
+                   return line.top >= pane.top && line.bottom <= pane.bottom; }"""
+    )
+    assert visible
+
+
+def test_the_shared_tile_shows_values_through_the_swizzle(page):
+    page.page.evaluate("h100sim.goto(h100sim.model.data.shared_tile.tiles[0].versions[0])")
+    page.page.wait_for_function("h100sim.sharedTile.values")
+    assert page.text("#m-seen-title") == "as seen: 128×64 bf16, 128 B swizzle"
+    page.page.evaluate("document.getElementById('m-pictures').scrollTop = 0")
+    box = page.page.locator("#m-seen").bounding_box()
+    cell = box["width"] / 64
+    page.page.mouse.move(box["x"] + 9.5 * cell, box["y"] + 3.5 * cell)
+    assert page.text("#m-hover") == "a[0] (3, 9) = 201, byte address 0x9a2, bank 8, 16-byte chunk 2 of row 3"
+    stored = page.page.locator("#m-stored").bounding_box()
+    page.page.mouse.move(stored["x"] + 17.5 * cell, stored["y"] + 3.5 * cell)
+    assert page.text("#m-hover").startswith("a[0] (3, 9) = 201, byte address 0x9a2")
+
+
+def test_every_element_type_is_decoded(page):
+    decode = """([dtype, bytes]) => h100sim.decodeElement(dtype, new DataView(Uint8Array.from(bytes).buffer), 0)"""
+    cases = {
+        "bf16": ([0xC0, 0x3F], 1.5),
+        "f16": ([0x00, 0xC2], -3.0),
+        "f32": ([0, 0, 0x20, 0x40], 2.5),
+        "tf32": ([0, 0, 0x80, 0x3F], 1.0),
+        "e4m3": ([0x7E], 448.0),
+        "e5m2": ([0x7B], 57344.0),
+        "s8": ([0xFF], -1),
+        "u8": ([0xFF], 255),
+        "s16": ([0, 0x80], -32768),
+        "u16": ([0, 0x80], 32768),
+        "s32": ([0xFE, 0xFF, 0xFF, 0xFF], -2),
+        "u32": ([1, 0, 0, 0x80], 0x80000001),
+    }
+    assert set(cases) == set(DTYPE_BYTES)
+    for dtype, (stored, value) in cases.items():
+        assert page.page.evaluate(decode, [dtype, stored]) == value, dtype
+
+
+def test_a_click_in_the_timeline_goes_there(page):
+    box = page.page.locator("#t-bars").bounding_box()
+    page.page.mouse.click(box["x"] + box["width"] / 2, box["y"] + 70)
+    page.settle()
+    assert page.text("#c-sentence").startswith("consumer 0 w4 ")
+    assert abs(playhead(page) - box["x"] - box["width"] / 2) < 80
+
+
+def test_another_cta_can_be_chosen(page):
+    page.page.select_option("#h-cta", "1")
+    page.page.wait_for_function("h100sim.model.data.header.cta === 1")
+    page.settle()
+    assert "TMA engine, SM 1" in page.text("#t-labels")
+
+
+def test_the_address_leads_to_the_step(page, watch, address):
+    page.press("]")
+    page.page.wait_for_function("location.hash.includes('step=')")
+    again = watch()
+    again.open(address + page.page.evaluate("location.hash"))
+    assert again.step == page.step > 0
+
+
+def test_a_step_takes_at_most_a_few_frames(page):
+    times = page.page.evaluate(
+        """async () => { const times = [];
+            for (let i = 0; i < 120; i++) {
+                const from = performance.now();
+                h100sim.goto(h100sim.model.step + 7);
+                for (const view of h100sim.views) view.update(h100sim.model);
+                times.push(performance.now() - from);
+                await new Promise(requestAnimationFrame);
+            }
+            return times; }"""
+    )
+    assert statistics.quantiles(times, n=20)[-1] < 50
+
+
+def test_a_trace_without_memory_says_so(watch, serve, trace):
+    watched = watch()
+    watched.open(serve(trace))
+    assert watched.text("#m-note") == "This trace carries no memory: the picture shows the layout only."
+    assert watched.text("#h-verdict") == "not checked"
+
+
+def test_the_exported_file_steps_and_shows_tiles(watch, replay, tmp_path):
+    from viz.html import export
+
+    watched = watch()
+    watched.open(export(replay, tmp_path / "run.html").as_uri())
+    watched.press("]", "j")
+    assert "full[0]" in watched.text("#b-ledger-name")
+    watched.page.wait_for_function("h100sim.sharedTile.values")
+
+
+def test_a_hundred_thousand_events_pan_within_a_tenth_of_a_second(watch, serve, made):
+    watched = watch()
+    watched.open(serve(made.make_trace(ctas=1, steps=580)))
+    assert watched.page.evaluate("h100sim.model.length") > 100_000
+    took = watched.page.evaluate(
+        """() => { const view = h100sim.timeline.view; const span = view.to - view.from; const times = [];
+            for (let i = 0; i < 20; i++) {
+                view.from = 50 * i; view.to = 50 * i + (i % 2 ? span : span / 20);
+                const from = performance.now(); h100sim.timeline.draw(); times.push(performance.now() - from);
+            }
+            return Math.max(...times); }"""
+    )
+    assert took < 100
