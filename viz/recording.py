@@ -33,6 +33,7 @@ STEP = np.dtype(
         ("rank", "i2"),
         ("warp", "i4"),
         ("pc", "i4"),
+        ("mask", "u4"),
         ("op", "i4"),
         ("a", "f8"),
         ("b", "f8"),
@@ -188,7 +189,7 @@ def _steps(trace: Trace, cta: int, mbarriers: np.ndarray) -> np.ndarray:
     e = e[rows]
     steps = np.zeros(len(rows), STEP)
     steps["event"] = rows
-    for field in ("time", "kind", "pc", "op", "a", "b", "c", "d"):
+    for field in ("time", "kind", "pc", "mask", "op", "a", "b", "c", "d"):
         steps[field] = e[field]
     wgmma = e["kind"] == Event.WGMMA_ISSUED
     for field in ("a", "b"):

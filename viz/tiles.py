@@ -34,6 +34,9 @@ _DTYPE_NAMES = {
     "fp8e5m2": "e5m2",
 }
 
+#: Accesses of lanes whose 32 addresses travel to the browser at most (128 bytes each).
+SHOWN_ACCESSES = 20_000
+
 #: Width of the address rows in which memory is drawn: all 32 banks of 4 bytes once.
 ROW_BYTES = 128
 
@@ -117,5 +120,16 @@ _STORES = (Copy.TENSOR_STORE, Copy.TENSOR_REDUCE, Copy.BULK_STORE, Copy.BULK_RED
 
 
 def _is_shared_write(steps: np.ndarray) -> np.ndarray:
-    writes = (steps["d"].astype(np.int64) & (Access.WRITE | Access.ATOMIC)) != 0
-    return (steps["kind"] == Event.MEMORY) & (steps["c"] == Space.SHARED) & writes
+    return _is_shared_access(steps) & ((steps["d"].astype(np.int64) & (Access.WRITE | Access.ATOMIC)) != 0)
+
+
+def _is_shared_access(steps: np.ndarray) -> np.ndarray:
+    return (steps["kind"] == Event.MEMORY) & (steps["c"] == Space.SHARED)
+
+
+def accesses(steps: np.ndarray, lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the steps at which lanes touch shared memory and (n, 32) their window offsets, -1 for inactive lanes."""
+    chosen = np.flatnonzero(_is_shared_access(steps))[:SHOWN_ACCESSES]
+    offsets = lanes[steps["a"][chosen].astype(np.int64)] & SHARED_OFFSET_MASK
+    active = (steps["mask"][chosen, None] >> np.arange(32, dtype=np.uint32)) & 1
+    return chosen, np.where(active == 1, offsets, -1)

@@ -329,6 +329,7 @@ class Gemm:
             self.emit(
                 Event.MEMORY, cta, warp, pc, a=len(self.lanes), b=16, c=Space.SHARED, d=Access.WRITE
             )  # fmt: skip
+            self.emit(Event.BANK_CONFLICT, cta, warp, pc, a=32, b=4)
             self.lanes.append(row + 128 * (np.arange(32) % 16) + 8192 * (np.arange(32) // 16))
             yield 14
         warp, pc = self.issue(cta, rank, "fence")

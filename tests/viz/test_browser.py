@@ -33,7 +33,7 @@ def test_the_page_shows_the_run(page):
     assert "5,867 cycles" in page.text("#h-facts")
     assert "consumer 1" in page.text("#t-labels") and "TMA engine, SM 0" in page.text("#t-labels")
     assert page.page.evaluate("document.getElementById('h-message').hidden")
-    assert page.text("#c-position").startswith("step 1 of 1,669, cycle 0")
+    assert page.text("#c-position").startswith("step 1 of 1,701, cycle 0")
 
 
 def test_j_and_k_step_forward_and_back_and_move_the_playhead(page):
@@ -59,7 +59,7 @@ def test_keys_pressed_back_to_back_are_all_counted(page):
 
 
 def test_buttons_step(page):
-    for button, step in (("forward", 1), ("forward", 2), ("back", 1), ("last", 1668), ("first", 0)):
+    for button, step in (("forward", 1), ("forward", 2), ("back", 1), ("last", 1700), ("first", 0)):
         page.page.click(f"#c-{button}")
         assert page.step == step
 
@@ -132,6 +132,25 @@ def test_the_shared_tile_shows_values_through_the_swizzle(page):
     stored = page.page.locator("#m-stored").bounding_box()
     page.page.mouse.move(stored["x"] + 17.5 * cell, stored["y"] + 3.5 * cell)
     assert page.text("#m-hover").startswith("a[0] (3, 9) = 201, byte address 0x9a2")
+
+
+def test_a_click_on_a_line_goes_to_the_next_step_there_and_the_tile_shows_what_lanes_touch(page):
+    page.page.click("#s-python .line:nth-child(19) code")
+    page.settle()
+    assert page.text("#c-sentence").endswith("(gemm.py:19)")
+    page.press("j")
+    assert page.text("#c-sentence").startswith("consumer 1 w8 writes shared memory, 16 bytes per lane")
+    assert page.text("#m-note") == (
+        "This step touches 32 × 16 bytes (yellow): bank conflict, 32 wavefronts instead of 4."
+    )
+    yellow = """() => { const c = document.getElementById('m-stored');
+        const copy = new OffscreenCanvas(c.width, c.height).getContext('2d', {willReadFrequently: true});
+        copy.drawImage(c, 0, 0);
+        const d = copy.getImageData(0, 0, c.width, c.height).data; let n = 0;
+        for (let i = 0; i < d.length; i += 4) n += d[i] === 255 && d[i + 1] === 212 && d[i + 2] === 0; return n; }"""
+    assert page.page.evaluate(yellow) == 32 * 16 // 2
+    page.press("j", "j")
+    assert page.page.evaluate(yellow) == 0
 
 
 def test_every_element_type_is_decoded(page):

@@ -6,7 +6,7 @@
   const KEYS = [
     ["j  →", "step forward"], ["k  ←", "step back"], ["Shift + j / k", "next or previous step of the selected warp"],
     ["]  [", "next or previous barrier flip"], ["space", "play or pause"], ["Home  End", "first or last step"],
-    ["W S A D", "timeline: zoom in, zoom out, left, right"], ["0", "timeline: whole CTA"], ["?", "this list"],
+    ["W S A D", "timeline: zoom in, zoom out, left, right"], ["0", "timeline: whole CTA"], ["click a line", "source: next step there, Shift: previous"], ["?  Esc", "this list"],
   ];
   let timer = null;
   let wired = false;

@@ -10,13 +10,22 @@
   // "consumer 0" -> "C0", "producer" -> "P", "warpgroup 2" -> "W2".
   const short = (role) => role.split(/\s+/).map((w) => (/^\d+$/.test(w) ? w : w[0].toUpperCase())).join("");
 
-  function fill(node, text) {
+  function fill(node, text, linesOf) {
     const lines = text === null ? [] : text.split("\n");
     const rows = lines.map((line, i) =>
-      app.element("div", { class: "line" }, app.element("b", {}, String(i + 1)), app.element("span", { class: "chips" }), app.element("code", {}, line || " "))
+      app.element("div", { class: "line", title: "Click: next step at this line (Shift: previous)", onclick: (e) => visit(linesOf, i + 1, e.shiftKey) }, app.element("b", {}, String(i + 1)), app.element("span", { class: "chips" }), app.element("code", {}, line || " "))
     );
     node.replaceChildren(...rows);
     return { node, rows, lit: null, chips: [] };
+  }
+
+  // The next (or previous) step that executes a line, in any warp; past the end it begins again.
+  function visit(linesOf, line, backwards) {
+    const { steps, length, step, instructions } = app.model;
+    const hits = instructions.filter((i) => linesOf(steps.pc[i]) === line);
+    if (!hits.length || !length) return;
+    const at = app.lastAtMost(hits, backwards ? step - 1 : step) + (backwards ? 0 : 1);
+    app.goto(hits[(at + hits.length) % hits.length]);
   }
 
   function note(node, words) {
@@ -36,7 +45,7 @@
       panes[0] = note(get("s-python"), `The trace names ${source.files[file].path} but carries no text of it.`);
     } else {
       title.textContent = source.files[file].name;
-      panes[0] = fill(get("s-python"), source.files[file].text);
+      panes[0] = fill(get("s-python"), source.files[file].text, (pc) => (source.file[pc] === file ? source.line[pc] : -1));
     }
   }
 
@@ -95,7 +104,7 @@
           app.element("span", { class: "role" }, app.element("em", { style: { background: colour } }, short(role)), " ", role)
         )
       );
-      panes = [null, fill(get("s-ptx"), model.data.source.ptx)];
+      panes = [null, fill(get("s-ptx"), model.data.source.ptx, (pc) => model.data.source.ptx_line[pc])];
       openFile(model, model.data.source.files.length ? 0 : -1);
     },
     update(model) {

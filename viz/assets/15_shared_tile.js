@@ -6,7 +6,8 @@
   const ROW_BYTES = 128;
   const CHUNKS = ["#88ccee", "#ddcc77", "#cc6677", "#117733", "#332288", "#aa4499", "#44aa99", "#999933"];
   const FOLLOW = "follow";
-  const state = { tile: null, version: null, bytes: null, key: "" };
+  const TOUCHED = 0xff00d4ff;
+  const state = { tile: null, version: null, bytes: null, key: "", access: null };
   const cache = new Map();
   let wired = false;
 
@@ -109,6 +110,7 @@
     }
     const byChunk = get("m-colour").value === "chunk" || !state.values;
     const colours = byChunk ? chunkColours(tile, size) : valueColours(state.values);
+    highlight(tile, g, colours);
     const width = Math.max(64, Math.floor((get("m-pictures").clientWidth - 30) / (tile.is_region ? 1 : 2)) - 4);
     paint(get("m-stored"), g.perRow, g.storedRows, (i) => g.elementAt[i], colours, width);
     get("m-stored-title").textContent = "as stored: 128 B rows, 32 banks";
@@ -154,6 +156,45 @@
     });
   }
 
+  // --- what the lanes of the step touch ---------------------------------------------------------------------------
+
+  // Byte ranges that the current step's lanes touch: [offsets of the lanes, bytes per lane], null if it is no such step.
+  function accessAt(model, step) {
+    const { step: steps, offset } = model.data.shared_tile.accesses;
+    const at = app.lastAtMost(steps, step);
+    if (at < 0 || steps[at] !== step) return null;
+    return { offsets: offset.subarray(32 * at, 32 * at + 32), width: model.steps.b[step] };
+  }
+
+  const inTile = (tile, offset) => offset >= tile.offset && offset < tile.offset + tile.rows * tile.cols * tile.element_bytes;
+
+  function highlight(tile, g, colours) {
+    if (!state.access) return;
+    for (const offset of state.access.offsets) {
+      for (let byte = offset; offset >= 0 && byte < offset + state.access.width; byte += tile.element_bytes) {
+        if (inTile(tile, byte)) colours[g.elementAt[Math.floor((byte - g.first) / tile.element_bytes)]] = TOUCHED;
+      }
+    }
+  }
+
+  // The machine reports an access that needs more wavefronts than its words do; silence means no conflict.
+  function conflict(model) {
+    const { kind, rank, pc, a, b } = model.steps;
+    const { step } = model;
+    for (let i = Math.max(step - 3, 0); i < Math.min(step + 4, model.length); i++) {
+      if (kind[i] === model.kinds.BANK_CONFLICT && rank[i] === rank[step] && pc[i] === pc[step]) {
+        return `bank conflict, ${a[i]} wavefronts instead of ${b[i]}`;
+      }
+    }
+    return "no bank conflict";
+  }
+
+  function accessWords(model) {
+    if (!state.access) return "";
+    const lanes = state.access.offsets.filter((o) => o >= 0).length;
+    return `This step touches ${lanes} × ${state.access.width} bytes (yellow): ${conflict(model)}.`;
+  }
+
   // --- following the step -----------------------------------------------------------------------------------------
 
   const versionAt = (tile, step) => {
@@ -166,6 +207,9 @@
     const { tiles } = model.data.shared_tile;
     const choice = get("m-tile").value;
     if (choice !== FOLLOW) return tiles[Number(choice)] || null;
+    const first = state.access ? state.access.offsets.find((o) => o >= 0) : -1;
+    const touched = first >= 0 && tiles.find((tile) => inTile(tile, first));
+    if (touched) return touched;
     let best = tiles[0] || null;
     for (const tile of tiles) if (versionAt(tile, model.step) > versionAt(best, model.step)) best = tile;
     return best;
@@ -191,7 +235,8 @@
   }
 
   function describe(model, tile, version) {
-    return `${tile.name} since cycle ${app.count(model.steps.time[version])}: ${app.sentence(model, version)}`;
+    const since = `${tile.name} since cycle ${app.count(model.steps.time[version])}: ${app.sentence(model, version)}`;
+    return accessWords(model) || since;
   }
 
   app.views.push({
@@ -213,12 +258,14 @@
       wired = true;
     },
     update(model) {
+      const before = state.access;
+      state.access = accessAt(model, model.step);
       const tile = chosen(model);
       get("m-pictures").hidden = !tile;
       if (!tile) return note("This CTA has no shared tile that the kernel names or a bulk copy uses.");
       const version = versionAt(tile, model.step);
       const key = `${model.data.header.cta}/${tile.name}/${version}`;
-      if (key === state.key) return;
+      if (key === state.key && !before && !state.access) return;
       state.key = key;
       if (!model.data.shared_tile.has_memory) return show(tile, version, null, "This trace carries no memory: the picture shows the layout only.");
       if (version < 0) return show(tile, version, null, `${tile.name} has not been written yet: the picture shows the layout only.`);

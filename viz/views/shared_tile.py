@@ -13,11 +13,14 @@ import numpy as np
 from dash import html
 
 from ..recording import Recording
-from ..tiles import Tile, element_addresses, versions
+from ..tiles import Tile, accesses, element_addresses, versions
 
 
 def data(recording: Recording) -> dict[str, Any]:
-    """Return the tiles, with versions (steps) and layout; ``layouts`` holds offsets from a tile's first byte."""
+    """Return the tiles, with versions (steps) and layout; ``layouts`` holds offsets from a tile's first byte.
+
+    ``accesses.offset`` has 32 window offsets for each step at which lanes touch shared memory, -1 for inactive lanes.
+    """
     layouts: dict[tuple, int] = {}
     tables: list[np.ndarray] = []
     tiles = []
@@ -40,7 +43,13 @@ def data(recording: Recording) -> dict[str, Any]:
                 "versions": versions(tile, recording.steps, recording.lanes).astype(np.int32),
             }
         )
-    return {"tiles": tiles, "layouts": tables, "has_memory": recording.has_memory}
+    touched, offsets = accesses(recording.steps, recording.lanes)
+    return {
+        "tiles": tiles,
+        "layouts": tables,
+        "has_memory": recording.has_memory,
+        "accesses": {"step": touched.astype(np.int32), "offset": offsets.astype(np.int32).reshape(-1)},
+    }
 
 
 def picture(replay: Any, recording: Recording, tile: Tile, step: int) -> dict[str, Any]:
