@@ -1,0 +1,75 @@
+"""The DSL: kernels for Hopper in ThunderKittens' vocabulary, written in Python and traced once into PTX.
+
+Tiles are ``st`` (shared), ``rt`` (registers) and ``gl`` (global), vectors ``sv``, ``col_vec`` and ``row_vec``. Operations
+put their destination first and are named by who executes them: ``tma.*`` and ``arrive`` one thread, ``warp.*`` each warp,
+``warpgroup.*`` four warps together. Coordinates count tiles; ``tma.expect_bytes`` is an arrival.
+"""
+
+from . import tma, warp, warpgroup
+from .builder import MAX_SHARED_BYTES
+from .control import blockIdx, elect, gridDim, laneid, warpgroups, warpid, warps, when
+from .control import range_ as range
+from .kernel import Argument, DebugInfo, Kernel, Parameter, kernel
+from .scalars import Int, Pred, Ring, Var, maximum, minimum, ring, select, var
+from .semaphores import (
+    arrive,
+    fence_mbarrier_init,
+    fence_proxy_async,
+    init_semaphore,
+    invalidate_semaphore,
+    semaphore,
+    semaphores,
+    sync,
+    wait,
+)
+from .tiles import bf16, col_vec, fl, fp8e4m3, fp8e5m2, gl, half, row_vec, rt, st, sv
+
+__all__ = [
+    "MAX_SHARED_BYTES",
+    "Argument",
+    "DebugInfo",
+    "Int",
+    "Kernel",
+    "Parameter",
+    "Pred",
+    "Ring",
+    "Var",
+    "arrive",
+    "bf16",
+    "blockIdx",
+    "col_vec",
+    "elect",
+    "fence_mbarrier_init",
+    "fence_proxy_async",
+    "fl",
+    "fp8e4m3",
+    "fp8e5m2",
+    "gl",
+    "gridDim",
+    "half",
+    "init_semaphore",
+    "invalidate_semaphore",
+    "kernel",
+    "laneid",
+    "maximum",
+    "minimum",
+    "range",
+    "ring",
+    "row_vec",
+    "rt",
+    "select",
+    "semaphore",
+    "semaphores",
+    "st",
+    "sv",
+    "sync",
+    "tma",
+    "var",
+    "wait",
+    "warp",
+    "warpgroup",
+    "warpgroups",
+    "warpid",
+    "warps",
+    "when",
+]

@@ -1,0 +1,205 @@
+"""Who executes what: loops, branches, roles of warpgroups, single warps and single threads.
+
+A Python ``for`` over :func:`range_` (``tk.range``) becomes one loop of the kernel, whose body Python traces once; a ``for``
+over Python's own ``range`` unrolls. ``with`` blocks guard their body: :func:`when` by a condition, :func:`warpgroups`,
+:func:`warps` and :func:`elect` by who executes. Each also narrows the *scope*, which operations check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from .builder import Scope, current, require_scope, usage
+from .scalars import Int, Pred, Scalar, Var, is_nonnegative, text
+
+_FULL_WARP = "0xffffffff"
+
+
+def range_(*bounds: Scalar) -> Iterator[Int]:
+    """Loop at run time: ``for i in tk.range(stop)``, ``(start, stop)`` or ``(start, stop, step)`` with a positive step.
+
+    The bounds are read once. Values made in the body are new in each iteration; carry state in ``tk.var`` or ``tk.ring``.
+    """
+    if not 1 <= len(bounds) <= 3:
+        raise usage(f"tk.range must be given one to three bounds, not {len(bounds)}")
+    start, stop, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
+    if isinstance(step, int) and step <= 0:
+        raise usage(f"tk.range step must be positive, not {step}")
+    builder = current()
+    index = Int(builder.register(), is_nonnegative(start))
+    bound = _copy(stop) if isinstance(stop, Var) else text(stop)
+    builder.emit(f"mov.b32 {index.register}, {text(start)}")
+    loop, end = builder.new_label("LOOP"), builder.new_label("END_LOOP")
+    if not (isinstance(start, int) and isinstance(stop, int) and start < stop):
+        builder.emit(f"setp.ge.s32 {(none := builder.register('p'))}, {index.register}, {bound}")
+        builder.emit(f"@{none} bra {end}")
+    builder.place(loop)
+    with builder.block("tk.range loop"):
+        yield index
+        builder.emit(f"add.s32 {index.register}, {index.register}, {text(step)}")
+        builder.emit(f"setp.lt.s32 {(again := builder.register('p'))}, {index.register}, {bound}")
+        builder.emit(f"@{again} bra {loop}")
+    builder.place(end)
+
+
+def _copy(value: Int) -> str:
+    register = current().register()
+    current().emit(f"mov.b32 {register}, {value.register}")
+    return register
+
+
+@contextmanager
+def when(condition: Pred) -> Iterator[None]:
+    """Execute the body where the condition holds."""
+    if not isinstance(condition, Pred):
+        raise usage(f"tk.when must be given a condition of the kernel, not {type(condition).__name__}")
+    with _guarded("tk.when block", f"@!{condition.register}", stem="END_WHEN"):
+        yield
+
+
+@contextmanager
+def warpgroups(*ranks: int, name: str | None = None) -> Iterator[Int | int]:
+    """Execute the body in the given warpgroups of the CTA, as the role ``name``; gives the index among them (0, 1, ...)."""
+    scope = require_scope("tk.warpgroups", "cta")
+    builder = current()
+    legal = len(scope.warps) // 4
+    if len(scope.warps) % 4:
+        raise usage(f"warps of a CTA must be a multiple of 4 for tk.warpgroups, not {len(scope.warps)}")
+    if (
+        not ranks
+        or list(ranks) != list(range(ranks[0], ranks[0] + len(ranks)))
+        or not 0 <= ranks[0] <= ranks[-1] < legal
+    ):
+        raise usage(
+            f"warpgroups must be consecutive ones of the {legal} in the CTA, not {', '.join(map(str, ranks)) or 'none'}"
+        )
+    builder.label_of_role(name or (f"warpgroup {ranks[0]}" if len(ranks) == 1 else "warpgroup"), ranks)
+    inner = Scope("warpgroup", tuple(w for r in ranks for w in range(4 * r, 4 * r + 4)))
+    with _guarded("tk.warpgroups block", *_outside(warpgroup_rank(), ranks, legal), stem="END_ROLE", scope=inner):
+        if len(ranks) == 1:
+            yield 0
+        elif ranks[0] == 0:
+            yield Int(warpgroup_rank(), nonnegative=True)
+        else:
+            yield Int(warpgroup_rank(), nonnegative=True) - ranks[0]
+
+
+@contextmanager
+def warps(*ranks: int) -> Iterator[None]:
+    """Execute the body in one warp: of each warpgroup in a warpgroup scope, of the CTA outside."""
+    scope = require_scope("tk.warps", "cta", "warpgroup")
+    of_group = scope.level == "warpgroup"
+    legal = 4 if of_group else len(scope.warps)
+    if len(ranks) != 1 or not 0 <= ranks[0] < legal:
+        raise usage(
+            f"tk.warps must be given one rank from 0 to {legal - 1}, not {', '.join(map(str, ranks)) or 'none'}"
+        )
+    rank = ranks[0]
+    inner = tuple(4 * g + rank for g in scope.warpgroups) if of_group else (rank,)
+    register = warp_rank_in_group() if of_group else warp_rank()
+    with _guarded("tk.warps block", *_outside(register, (rank,), legal), stem="END_WARP", scope=Scope("warp", inner)):
+        yield
+
+
+@contextmanager
+def elect() -> Iterator[None]:
+    """Execute the body in one thread of the scope: the elected lane of its first warp.
+
+    The same thread is elected each time, as waits for bulk groups need. Spec: PTX ISA 9.1, "elect.sync".
+    """
+    scope = require_scope("tk.elect", "cta", "warpgroup", "warp")
+    if scope.level != "warp":
+        with warps(0), elect():
+            yield
+        return
+    builder = current()
+    leader = builder.register("p")
+    builder.emit(f"elect.sync _|{leader}, {_FULL_WARP}")
+    with _guarded("tk.elect block", f"@!{leader}", stem="END_ELECT", scope=Scope("thread", scope.warps)):
+        yield
+
+
+@contextmanager
+def _guarded(kind: str, *jumps: str, stem: str = "", scope: Scope | None = None) -> Iterator[None]:
+    """Trace a body that the threads for which one of the guards ``jumps`` ("@%p0") holds jump over."""
+    builder = current()
+    end = builder.new_label(stem)
+    for guard in jumps:
+        builder.emit(f"{guard} bra {end}")
+    with builder.block(kind, scope):
+        yield
+    builder.place(end)
+
+
+def _outside(register: str, ranks: tuple[int, ...], legal: int) -> list[str]:
+    """Emit the comparisons that tell whether ``register`` is none of the consecutive ``ranks``; return the guards."""
+    if len(ranks) == legal:
+        return []
+    tests = [("ne", ranks[0])] if len(ranks) == 1 else []
+    if len(ranks) > 1:
+        tests += [("lt", ranks[0])] if ranks[0] > 0 else []
+        tests += [("gt", ranks[-1])] if ranks[-1] < legal - 1 else []
+    guards = []
+    for relation, value in tests:
+        predicate = current().register("p")
+        current().emit(f"setp.{relation}.s32 {predicate}, {register}, {value}")
+        guards.append(f"@{predicate}")
+    return guards
+
+
+# --- who am I -----------------------------------------------------------------------------------------------------------
+
+
+def warp_rank() -> str:
+    """Return the register with the warp's rank in the CTA, broadcast from lane 0 so that ptxas knows it to be uniform."""
+    return current().once(
+        "warp",
+        "r",
+        "mov.u32 {d}, %tid.x",
+        "shr.u32 {d}, {d}, 5",
+        f"shfl.sync.idx.b32 {{d}}, {{d}}, 0, 31, {_FULL_WARP}",
+    )
+
+
+def warpgroup_rank() -> str:
+    """Return the register with the warpgroup's rank in the CTA."""
+    warp = warp_rank()
+    return current().once("warpgroup", "r", f"shr.u32 {{d}}, {warp}, 2")
+
+
+def warp_rank_in_group() -> str:
+    """Return the register with the warp's rank in its warpgroup."""
+    warp = warp_rank()
+    return current().once("warp_in_group", "r", f"and.b32 {{d}}, {warp}, 3")
+
+
+def lane() -> str:
+    """Return the register with the thread's lane."""
+    return current().once("lane", "r", "mov.u32 {d}, %laneid")
+
+
+def warpid() -> Int:
+    """Return the warp's rank in the CTA."""
+    return Int(warp_rank(), nonnegative=True)
+
+
+def laneid() -> Int:
+    """Return the thread's lane, 0 to 31. It differs between threads: use it for data, not for collective operations."""
+    return Int(lane(), nonnegative=True)
+
+
+def blockIdx(axis: str = "x") -> Int:  # noqa: N802 (CUDA's word)
+    """Return the CTA's coordinate in the grid along "x", "y" or "z"."""
+    return Int(_special("ctaid", axis), nonnegative=True)
+
+
+def gridDim(axis: str = "x") -> Int:  # noqa: N802 (CUDA's word)
+    """Return the grid's extent along "x", "y" or "z"."""
+    return Int(_special("nctaid", axis), nonnegative=True)
+
+
+def _special(name: str, axis: str) -> str:
+    if axis not in ("x", "y", "z"):
+        raise usage(f"axis must be x, y or z, not {axis}")
+    return current().once(f"{name}_{axis}", "r", f"mov.u32 {{d}}, %{name}.{axis}")

@@ -1,0 +1,293 @@
+"""Kernels: a Python function traced once into PTX text, with what people and launchers need to know about it.
+
+``@tk.kernel(...)`` turns the function into a :class:`Kernel` at once. The text carries its own source map (``.file`` and
+``.loc``), so it can be saved, assembled with ``ptxas -arch=sm_90a`` or handed to CuPy as it is.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..errors import UsageError, Where
+from .builder import Builder, Location, tracing
+from .global_memory import GlobalTensor, TensorMapSpec
+from .ptx_text import assemble
+from .tiles import GlobalLayout, RegisterTile, RegisterVector, SharedTile, shared_offset
+
+#: Spec: CUDA C++ Programming Guide 13.0, "Compute Capabilities": registers of an SM, and the most that a thread can have.
+_SM_REGISTERS, _MOST_REGISTERS = 65_536, 255
+_MOST_THREADS = 1024
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A ``gl`` argument: its layout, whether the kernel reads and writes it."""
+
+    name: str
+    layout: GlobalLayout
+    is_input: bool
+    is_output: bool
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A PTX parameter: the argument it comes from, and the tensor map to encode (None: the pointer itself)."""
+
+    name: str
+    argument: int
+    map: TensorMapSpec | None
+
+
+@dataclass(frozen=True)
+class DebugInfo:
+    """Names of things. ``roles``: (name, first warp, last warp). ``tiles``: name, space "shared", offset in the CTA's shared
+    window, shape, dtype, swizzle in bytes, count. ``semaphores``: name, offset, count. ``registers``: name, dtype, shape and the
+    PTX registers of each register tile or vector, base tile after base tile."""
+
+    roles: tuple[tuple[str, int, int], ...]
+    tiles: tuple[dict[str, Any], ...]
+    semaphores: tuple[dict[str, Any], ...]
+    registers: tuple[dict[str, Any], ...]
+
+
+@dataclass
+class Kernel:
+    """A traced kernel. ``source_map``: PTX line to (Python file, line). ``last_run``: what the last ``run`` gave, if any."""
+
+    name: str
+    ptx: str
+    source_map: dict[int, tuple[str, int]]
+    debug: DebugInfo
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int]
+    shared_bytes: int
+    arguments: tuple[Argument, ...]
+    parameters: tuple[Parameter, ...]
+    last_run: Any = field(default=None, compare=False)
+
+    def __repr__(self) -> str:
+        return f"<tk.Kernel {self.name}: grid {self.grid}, block {self.block}, {self.shared_bytes:,} bytes of shared memory>"
+
+    def launch_args(self, *buffers: Any, address_of: Callable[[Any], int]) -> list[Any]:
+        """Return the launch arguments in the order of the PTX parameters: tensor maps, and buffers where it wants pointers.
+
+        ``buffers``: device memory, one for each ``gl`` argument; ``address_of`` tells where one lies.
+        """
+        if len(buffers) != len(self.arguments):
+            raise UsageError(f"kernel {self.name} must be given {len(self.arguments)} buffers, not {len(buffers)}")
+        return [
+            buffers[p.argument] if p.map is None else p.map.encode(address_of(buffers[p.argument]))
+            for p in self.parameters
+        ]
+
+    def arrays(self, *inputs: Any) -> list[np.ndarray]:
+        """Return one host array for each argument: the inputs, and outputs filled with NaN patterns (all bits set).
+
+        Raises UsageError for inputs of the wrong number, type or shape.
+        """
+        wanted = [a for a in self.arguments if a.is_input]
+        if len(inputs) != len(wanted):
+            names = ", ".join(a.name for a in wanted)
+            raise UsageError(f"kernel {self.name} must be given {len(wanted)} inputs ({names}), not {len(inputs)}")
+        given = dict(zip((a.name for a in wanted), inputs, strict=True))
+        return [_input(a, given[a.name]) if a.is_input else _output(a) for a in self.arguments]
+
+    def run(self, *inputs: Any, on: str = "sim", **options: Any) -> Any:
+        """Run the kernel on the simulator (``on="sim"``) or a Hopper GPU (``on="gpu"``); return its output or outputs.
+
+        ``options`` go to the launch (``device``, ``values``, ``checks``, ...). ``last_run`` keeps cycles, hazards and trace.
+        """
+        if on not in ("sim", "gpu"):
+            raise UsageError(f"on must be sim or gpu, not {on!r}")
+        arrays = self.arrays(*inputs)
+        if on == "gpu":
+            from validate import gpu
+
+            self.last_run = gpu.run(self, arrays, **options)
+            outputs = tuple(arrays[i] for i, a in enumerate(self.arguments) if a.is_output)
+        else:
+            outputs = self._simulate(arrays, **options)
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def _simulate(self, arrays: Sequence[np.ndarray], device: Any = None, **options: Any) -> tuple[np.ndarray, ...]:
+        from ..host import Device
+
+        gpu = device if isinstance(device, Device) else Device(device) if device else Device()
+        buffers = [gpu.asarray(array, name=a.name) for array, a in zip(arrays, self.arguments, strict=True)]
+        try:
+            function, launch = self.function(), self.launch_args(*buffers, address_of=lambda buffer: buffer.address)
+            self.last_run = function(
+                self.grid, self.block, launch, shared_mem=self.shared_bytes, cluster=self.cluster, device=gpu, **options
+            )
+            return tuple(b.numpy() for b, a in zip(buffers, self.arguments, strict=True) if a.is_output)
+        finally:
+            for buffer in buffers:
+                buffer.free()
+
+    def function(self) -> Any:
+        """Return the simulator's function of this kernel, with names for reports, ready to launch or debug."""
+        from ..host import RawModule
+
+        function = RawModule(code=self.ptx).get_function(self.name)
+        function.max_dynamic_shared_size_bytes = self.shared_bytes
+        function.names = {"roles": self.debug.roles, "tiles": self.debug.tiles, "semaphores": self.debug.semaphores}
+        return function
+
+
+def _input(argument: Argument, value: Any) -> np.ndarray:
+    array = np.ascontiguousarray(value)
+    layout = argument.layout
+    if array.shape != layout.shape or array.dtype not in (layout.dtype.natural, layout.dtype.storage):
+        raise UsageError(
+            f"input {argument.name} must be {layout.dtype.natural} {layout.shape}, not {array.dtype} {array.shape}",
+        )
+    return array.copy()
+
+
+def _output(argument: Argument) -> np.ndarray:
+    layout = argument.layout
+    return np.full(layout.shape, np.iinfo(layout.dtype.storage).max, layout.dtype.storage).view(layout.dtype.natural)
+
+
+def kernel(
+    *,
+    grid: int | tuple[int, ...],
+    warpgroups: int | None = None,
+    warps: int | None = None,
+    cluster: int | tuple[int, ...] = 1,
+    **layouts: GlobalLayout,
+) -> Callable[[Callable[..., None]], Kernel]:
+    """Trace the decorated function into a :class:`Kernel` of ``grid`` CTAs of ``warpgroups`` (or ``warps``).
+
+    Each parameter of the function is a ``tk.gl``, given as its annotation or as a keyword here. Raises UsageError, with the
+    Python line, for everything that is wrong before it runs.
+    """
+
+    def trace(function: Callable[..., None]) -> Kernel:
+        code = function.__code__
+        where = Where(source=str(Location(code.co_filename, code.co_firstlineno)))
+        count = _warps(warps, warpgroups, where)
+        builder = Builder(function.__name__, count)
+        builder.entry_location = Location(code.co_filename, code.co_firstlineno)
+        tensors = [GlobalTensor(name, layout) for name, layout in _layouts(function, layouts, where).items()]
+        with tracing(builder):
+            function(*tensors)
+            builder.check_closed()
+            _check_registers(builder, where)
+            return _kernel(builder, tensors, _three("grid", grid, where), _three("cluster", cluster, where))
+
+    return trace
+
+
+def _warps(warps: int | None, warpgroups: int | None, where: Where) -> int:
+    if (warps is None) == (warpgroups is None):
+        raise UsageError("kernel must be given either warpgroups or warps", where)
+    count = warps if warps is not None else 4 * (warpgroups or 0)
+    if not 1 <= count <= _MOST_THREADS // 32:
+        raise UsageError(f"warps of a CTA must be from 1 to {_MOST_THREADS // 32}, not {count}", where)
+    return count
+
+
+def _three(what: str, value: int | tuple[int, ...], where: Where) -> tuple[int, int, int]:
+    sizes = (value,) if isinstance(value, int) else tuple(value)
+    if not 1 <= len(sizes) <= 3 or any(not isinstance(n, int) or n < 1 for n in sizes):
+        raise UsageError(f"{what} must be one to three positive integers, not {value}", where)
+    return (*sizes, 1, 1)[:3]  # type: ignore[return-value]
+
+
+def _layouts(function: Callable[..., None], given: dict[str, GlobalLayout], where: Where) -> dict[str, GlobalLayout]:
+    parameters = inspect.signature(function).parameters
+    for name in given.keys() - parameters.keys():
+        raise UsageError(
+            f"layout {name} must be that of a parameter of {function.__name__} ({', '.join(parameters)})", where
+        )
+    layouts = {name: given.get(name, parameter.annotation) for name, parameter in parameters.items()}
+    for name, layout in layouts.items():
+        if not isinstance(layout, GlobalLayout):
+            raise UsageError(
+                f"parameter {name} must be annotated with a tk.gl, not {'nothing' if layout is inspect.Parameter.empty else repr(layout)}",
+                where,
+                "or be given one as tk.kernel(..., NAME=tk.gl(...)), as files with postponed annotations need",
+            )
+    return layouts
+
+
+def _check_registers(builder: Builder, where: Where) -> None:
+    """Raise UsageError if setmaxnreg asks for more registers than the CTA starts with. Spec: PTX ISA 9.1, "setmaxnreg"."""
+    groups = builder.warps // 4
+    if not builder.warpgroup_registers:
+        return
+    entry = min(_SM_REGISTERS // (32 * builder.warps), _MOST_REGISTERS) & ~7
+    counts = [builder.warpgroup_registers.get(w, entry) for w in range(groups)]
+    if sum(counts) > entry * groups:
+        raise UsageError(
+            f"registers of the warpgroups must sum to at most {entry * groups} per thread ({groups} times the {entry} at entry), "
+            f"not {' + '.join(map(str, counts))} = {sum(counts)}",
+            where,
+            'PTX ISA 9.1, "setmaxnreg": a warpgroup waits for ever for registers that nobody gives back',
+        )
+
+
+def _kernel(
+    builder: Builder, tensors: list[GlobalTensor], grid: tuple[int, int, int], cluster: tuple[int, int, int]
+) -> Kernel:
+    parameters: list[Parameter] = []
+    for i, tensor in enumerate(tensors):
+        parameters += [Parameter(name, i, spec) for name, spec in tensor.maps.items()]
+        parameters += [Parameter(f"{tensor.name}_ptr", i, None)] if tensor.has_pointer else []
+    block = (32 * builder.warps, 1, 1)
+    ptx, source_map = assemble(builder, [(p.name, p.map is not None) for p in parameters], block, cluster)
+    arguments = tuple(Argument(t.name, t.layout, t.is_read or not t.is_written, t.is_written) for t in tensors)
+    return Kernel(
+        builder.name,
+        ptx,
+        source_map,
+        _debug(builder),
+        grid,
+        block,
+        cluster,
+        builder.shared_bytes,
+        arguments,
+        tuple(parameters),
+    )
+
+
+def _debug(builder: Builder) -> DebugInfo:
+    return DebugInfo(
+        roles=tuple(sorted(builder.roles, key=lambda role: role[1])),
+        tiles=tuple(_tile(t) for t in builder.shared_tiles),
+        semaphores=tuple(
+            {"name": s.name, "offset": shared_offset(s.address), "count": s.count} for s in builder.semaphores
+        ),
+        registers=tuple(_register_tile(t) for t in builder.register_tiles),
+    )
+
+
+def _tile(tile: Any) -> dict[str, Any]:
+    is_tile = isinstance(tile, SharedTile)
+    return {
+        "name": tile.name,
+        "space": "shared",
+        "offset": shared_offset(tile.address),
+        "shape": (tile.rows, tile.cols) if is_tile else (1, tile.length),
+        "dtype": tile.dtype.name,
+        "swizzle": tile.swizzle if is_tile else 0,
+        "count": tile.count if is_tile else ((tile.count,) if tile.count > 1 else ()),
+    }
+
+
+def _register_tile(tile: RegisterTile | RegisterVector) -> dict[str, Any]:
+    shape = (tile.rows, tile.cols) if isinstance(tile, RegisterTile) else (tile.length,)
+    return {
+        "name": tile.name,
+        "space": "register",
+        "dtype": tile.dtype.name,
+        "shape": shape,
+        "registers": tile.registers,
+    }

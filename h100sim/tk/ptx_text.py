@@ -1,0 +1,57 @@
+"""The text of a traced kernel: directives, declarations and the body, one ``.loc`` and one comment per Python line."""
+
+from __future__ import annotations
+
+from .builder import Builder, Location
+
+_VERSION, _TARGET = "8.6", "sm_90a"
+_KINDS = {"p": "pred", "h": "b16", "r": "b32", "rd": "b64", "f": "f32"}
+
+
+def assemble(
+    builder: Builder, parameters: list[tuple[str, bool]], block: tuple[int, int, int], cluster: tuple[int, int, int]
+) -> tuple[str, dict[int, tuple[str, int]]]:
+    """Return the PTX text and its source map (line of the text to Python file and line).
+
+    ``parameters``: (name, whether it is a tensor map) in order.
+    """
+    head = [f".version {_VERSION}", f".target {_TARGET}", ".address_size 64", ""]
+    if builder.shared_bytes:
+        head += [".extern .shared .align 1024 .b8 dynamic_shared[];", ""]
+    head += _signature(builder.name, parameters)
+    head += [f".maxntid {', '.join(map(str, block))}", ".minnctapersm 1"]
+    if cluster != (1, 1, 1):
+        head += [f".reqnctapercluster {', '.join(map(str, cluster))}"]
+    head += ["{", *_declarations(builder), ""]
+    files: dict[str, int] = {}
+    body, source_map = _body(builder, files, len(head))
+    tail = ["    ret;", "}", *(f'.file {index} "{name}"' for name, index in files.items()), ""]
+    return "\n".join(head + body + tail), source_map
+
+
+def _signature(name: str, parameters: list[tuple[str, bool]]) -> list[str]:
+    declared = [
+        f"    .param .align 64 .b8 {parameter}[128]" if is_map else f"    .param .u64 {parameter}"
+        for parameter, is_map in parameters
+    ]
+    return [f".visible .entry {name}(", *(d + "," for d in declared[:-1]), *declared[-1:], ")"]
+
+
+def _declarations(builder: Builder) -> list[str]:
+    numbered = [f".reg .{_KINDS[kind]} %{kind}<{count}>" for kind, count in sorted(builder.register_counts.items())]
+    return [f"    {declaration};" for declaration in [*numbered, *builder.declarations]]
+
+
+def _body(builder: Builder, files: dict[str, int], lines_before: int) -> tuple[list[str], dict[int, tuple[str, int]]]:
+    body: list[str] = []
+    source_map: dict[int, tuple[str, int]] = {}
+    last: Location | None = None
+    for line in builder.lines:
+        indent = "    " * (line.depth + 1)
+        if line.location != last and not line.is_label:
+            last = line.location
+            index = files.setdefault(last.file, len(files) + 1)
+            body += ["", f"{indent}// {last.text}", f"{indent}.loc {index} {last.line} 0"]
+        body.append(line.text if line.is_label else indent + line.text)
+        source_map[lines_before + len(body)] = (line.location.file, line.location.line)
+    return body, source_map

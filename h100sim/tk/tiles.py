@@ -1,0 +1,393 @@
+"""The tiles and vectors that operations work on: in shared memory (st, sv), in registers (rt, rv), in global memory (gl).
+
+Shapes, swizzles and names are ThunderKittens'. A shared tile is stored as column panels of one swizzle width, all rows of a
+panel before the next panel, and 16-byte chunks are XORed with the row (:func:`swizzle_bytes`). A register tile belongs to a warp:
+the four warps of a warpgroup hold 16 rows each of a 64-row accumulator. Tiles are made while a kernel is traced; shared ones
+take their place in shared memory in the order in which they are made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..dtypes import ElementType, element_type
+from ..errors import UsageError
+from .builder import SHARED_START, current, here, usage
+from .scalars import Int, Scalar, text
+
+bf16, half, fl = element_type("bf16"), element_type("f16"), element_type("f32")
+fp8e4m3, fp8e5m2 = element_type("e4m3"), element_type("e5m2")
+_LEGAL = (bf16, half, fl, fp8e4m3, fp8e5m2)
+
+#: Tiles in shared memory begin at multiples of this, as in ThunderKittens: the XOR uses address bits 7 to 9.
+_TILE_ALIGN = 1024
+#: Rows of the 16x16 base tile in registers; its columns are 16, for fp8 32.
+BASE_ROWS = 16
+
+
+def base_cols(dtype: ElementType) -> int:
+    """Return the columns of a base tile: 16, for 8-bit types 32."""
+    return 32 if dtype.size_bytes == 1 else 16
+
+
+def swizzle_bytes(dtype: ElementType, cols: int) -> int:
+    """Return the swizzle width that ThunderKittens gives a shared tile: the widest of 128, 64 and 32 bytes that divides a row.
+
+    Assumed: of ThunderKittens 2.0 (commit 0b55588d), ``st``; f32 never gets 32.
+    """
+    row = cols * dtype.size_bytes
+    return next(width for width in (128, 64, 32) if row % width == 0)
+
+
+@dataclass(frozen=True)
+class SharedAddress:
+    """A shared-memory address: a register plus a constant offset in bytes."""
+
+    register: str
+    offset: int = 0
+
+    def __str__(self) -> str:
+        return f"[{self.register}+{self.offset}]" if self.offset else f"[{self.register}]"
+
+    def plus(self, index: Scalar, stride_bytes: int) -> SharedAddress:
+        """Return the address of element ``index`` of an array."""
+        if isinstance(index, int):
+            return SharedAddress(self.register, self.offset + index * stride_bytes)
+        register = current().register()
+        current().emit(f"mad.lo.s32 {register}, {text(index)}, {stride_bytes}, {self.register}")
+        return SharedAddress(register, self.offset)
+
+    def in_register(self) -> str:
+        """Return a register that holds the address."""
+        if not self.offset:
+            return self.register
+        register = current().register()
+        current().emit(f"add.s32 {register}, {self.register}, {self.offset}")
+        return register
+
+
+def shared_base() -> str:
+    """Return the register with the address of the kernel's dynamic shared memory."""
+    return current().once("smem", "r", "mov.u32 {d}, dynamic_shared")
+
+
+def check_index(what: str, index: Scalar, count: int) -> None:
+    """Raise UsageError if a constant index lies outside of an array of ``count``."""
+    if isinstance(index, int) and not 0 <= index < count:
+        raise usage(f"index of {what} must be from 0 to {count - 1}, not {index}")
+
+
+@dataclass(frozen=True, eq=False)
+class SharedTile:
+    """A tile in shared memory, or an array of them (``count``, which indexing takes off from the left)."""
+
+    dtype: ElementType
+    rows: int
+    cols: int
+    swizzle: int
+    count: tuple[int, ...]
+    address: SharedAddress
+    root: SharedTile | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of one tile."""
+        return self.rows * self.cols * self.dtype.size_bytes
+
+    @property
+    def panel_cols(self) -> int:
+        """Columns of one panel."""
+        return self.swizzle // self.dtype.size_bytes if self.swizzle else self.cols
+
+    @property
+    def name(self) -> str:
+        return current().name_of(self.root or self, "st")
+
+    def __str__(self) -> str:
+        return f"st<{self.dtype}, {self.rows}, {self.cols}>"
+
+    def __getitem__(self, index: Scalar | tuple[Scalar, ...]) -> SharedTile:
+        tile = self
+        for i in index if isinstance(index, tuple) else (index,):
+            tile = tile._element(i)
+        return tile
+
+    def _element(self, index: Scalar) -> SharedTile:
+        if not self.count:
+            raise usage(f"tile {self.name} must be indexed by at most its array dimensions; {self} is a single tile")
+        check_index(self.name, index, self.count[0])
+        stride = self.size_bytes
+        for n in self.count[1:]:
+            stride *= n
+        address = self.address.plus(index, stride)
+        return SharedTile(self.dtype, self.rows, self.cols, self.swizzle, self.count[1:], address, self.root or self)
+
+    def panels(self, first: int, cols: int) -> SharedTile:
+        """Return the column slice [first, first + cols) as a tile of its own; both must be multiples of the panel width."""
+        if (
+            first % self.panel_cols
+            or cols % self.panel_cols
+            or not 0 <= first < first + cols <= self.cols
+            or self.count
+        ):
+            raise usage(
+                f"columns of a slice of {self} must be whole panels of {self.panel_cols}, not {first} to {first + cols}"
+            )
+        address = self.address.plus(first // self.panel_cols, self.rows * self.swizzle)
+        return SharedTile(self.dtype, self.rows, cols, self.swizzle, (), address, self.root or self)
+
+
+def st(
+    dtype: ElementType,
+    rows: int,
+    cols: int,
+    *,
+    swizzle: int | None = None,
+    count: int | tuple[int, ...] = (),
+    name: str | None = None,
+) -> SharedTile:
+    """Make a shared tile (``count``: an array of them). ``swizzle`` fixes the width in bytes: 128, 64, 32 or 0 (row-major).
+
+    Raises UsageError for a shape that base tiles do not cover, and when the CTA's shared memory is used up.
+    """
+    counts = (count,) if isinstance(count, int) else tuple(count)
+    _check_dtype(dtype)
+    _check_shape("st", dtype, rows, cols)
+    if swizzle is None:
+        swizzle = swizzle_bytes(dtype, cols)
+    if swizzle not in (0, 32, 64, 128):
+        raise usage(f"swizzle must be 128, 64, 32 or 0 bytes, not {swizzle}")
+    if swizzle and cols * dtype.size_bytes % swizzle:
+        raise usage(
+            f"row of {cols} {dtype} must be a multiple of the swizzle's {swizzle} bytes, not {cols * dtype.size_bytes}"
+        )
+    if any(not isinstance(n, int) or n < 1 for n in counts):
+        raise usage(f"count of shared tiles must be positive integers, not {counts}")
+    builder = current()
+    size = rows * cols * dtype.size_bytes
+    for n in counts:
+        size *= n
+    offset = builder.allocate(f"{'x'.join(map(str, counts)) or 'one'} st<{dtype}, {rows}, {cols}>", size, _TILE_ALIGN)
+    tile = SharedTile(dtype, rows, cols, swizzle, counts, SharedAddress(shared_base(), offset))
+    builder.shared_tiles.append(tile)
+    builder.watch(tile, name)
+    return tile
+
+
+@dataclass(frozen=True, eq=False)
+class SharedVector:
+    """A vector in shared memory, linear."""
+
+    dtype: ElementType
+    length: int
+    address: SharedAddress
+    root: SharedVector | None = None
+    count: int = 1
+
+    @property
+    def size_bytes(self) -> int:
+        return self.length * self.dtype.size_bytes
+
+    @property
+    def stride_bytes(self) -> int:
+        """Bytes from one vector of an array to the next: a multiple of 128, which TMA needs."""
+        return -(-self.size_bytes // 128) * 128
+
+    @property
+    def name(self) -> str:
+        return current().name_of(self.root or self, "sv")
+
+    def __str__(self) -> str:
+        return f"sv<{self.dtype}, {self.length}>"
+
+    def __getitem__(self, index: Scalar) -> SharedVector:
+        check_index(self.name, index, self.count)
+        return SharedVector(self.dtype, self.length, self.address.plus(index, self.stride_bytes), self.root or self)
+
+
+def sv(dtype: ElementType, length: int, *, count: int = 1, name: str | None = None) -> SharedVector:
+    """Make a shared vector (``count``: an array of them) of a multiple of 16 elements."""
+    _check_dtype(dtype)
+    if length < 16 or length % 16:
+        raise usage(f"length of an sv must be a multiple of 16, not {length}")
+    builder = current()
+    stride = -(-length * dtype.size_bytes // 128) * 128
+    offset = builder.allocate(f"{count} sv<{dtype}, {length}>", stride * count, 128)
+    vector = SharedVector(dtype, length, SharedAddress(shared_base(), offset), count=count)
+    builder.shared_tiles.append(vector)
+    builder.watch(vector, name)
+    return vector
+
+
+@dataclass(eq=False)
+class RegisterTile:
+    """A tile in the registers of one warp, in base tiles of 16x16. Row layout: lane l, base register k (0 to 3), half e hold
+    row 8 (k % 2) + l / 4, column 8 (k / 2) + 2 (l % 4) + e.
+
+    ``registers`` are base tile after base tile: f32 tiles have one register per (k, e), 16-bit tiles one per k.
+    Spec: PTX ISA 9.1, "Register Fragments" of wgmma: a warp's rows of D, and of A in registers.
+    """
+
+    dtype: ElementType
+    rows: int
+    cols: int
+    _registers: tuple[str, ...] = field(default=(), repr=False)
+
+    @property
+    def height(self) -> int:
+        return self.rows // BASE_ROWS
+
+    @property
+    def width(self) -> int:
+        return self.cols // base_cols(self.dtype)
+
+    @property
+    def per_base(self) -> int:
+        """Registers of a base tile."""
+        return 8 if self.dtype is fl else 4
+
+    @property
+    def name(self) -> str:
+        return current().name_of(self, "rt")
+
+    def __str__(self) -> str:
+        return f"rt<{self.dtype}, {self.rows}, {self.cols}>"
+
+    @property
+    def registers(self) -> tuple[str, ...]:
+        if not self._registers:
+            count = self.height * self.width * self.per_base
+            self._registers = _declare(self.name, "f32" if self.dtype is fl else "b32", count)
+        return self._registers
+
+    def base(self, i: int, j: int) -> tuple[str, ...]:
+        """Return the registers of base tile (i, j)."""
+        at = (i * self.width + j) * self.per_base
+        return self.registers[at : at + self.per_base]
+
+    def columns(self, first: int, cols: int) -> RegisterTile:
+        """Return columns [first, first + cols) as a tile that shares the registers."""
+        unit = base_cols(self.dtype)
+        if first % unit or cols % unit or not 0 <= first < first + cols <= self.cols:
+            raise usage(
+                f"columns of a slice of {self} must be multiples of {unit} within {self.cols}, not {first} to {first + cols}"
+            )
+        chosen = [self.base(i, j) for i in range(self.height) for j in range(first // unit, (first + cols) // unit)]
+        return RegisterTile(self.dtype, self.rows, cols, tuple(r for base in chosen for r in base))
+
+
+def _declare(name: str, kind: str, count: int) -> tuple[str, ...]:
+    current().declare(f".reg .{kind} %{name}_<{count}>")
+    return tuple(f"%{name}_{i}" for i in range(count))
+
+
+def rt(dtype: ElementType, rows: int, cols: int, *, name: str | None = None) -> RegisterTile:
+    """Make a register tile of a warp; with 16 rows, a warpgroup of four warps holds 64."""
+    _check_dtype(dtype)
+    _check_shape("rt", dtype, rows, cols)
+    tile = RegisterTile(dtype, rows, cols)
+    current().register_tiles.append(tile)
+    current().watch(tile, name)
+    return tile
+
+
+@dataclass(eq=False)
+class RegisterVector:
+    """One value per row (``axis`` "row": a col_vec) or per column ("col": a row_vec) of a register tile, in f32.
+
+    Row: element 16 i + 8 h + l / 4 in register 2 i + h of lane l (4 lanes hold a copy). Column: element
+    16 j + 8 h + 2 (l % 4) + e in register 4 j + 2 h + e (8 lanes hold a copy).
+    """
+
+    axis: str
+    length: int
+    _registers: tuple[str, ...] = field(default=(), repr=False)
+
+    @property
+    def dtype(self) -> ElementType:
+        return fl
+
+    @property
+    def name(self) -> str:
+        return current().name_of(self, "rv")
+
+    def __str__(self) -> str:
+        return f"{'col_vec' if self.axis == 'row' else 'row_vec'}<{self.length}>"
+
+    @property
+    def registers(self) -> tuple[str, ...]:
+        if not self._registers:
+            self._registers = _declare(self.name, "f32", self.length // 8 if self.axis == "row" else self.length // 4)
+        return self._registers
+
+
+def col_vec(tile: RegisterTile, *, name: str | None = None) -> RegisterVector:
+    """Make a vector with one value for each row of ``tile``."""
+    return _vector("row", tile.rows, name)
+
+
+def row_vec(tile: RegisterTile, *, name: str | None = None) -> RegisterVector:
+    """Make a vector with one value for each column of ``tile``."""
+    return _vector("col", tile.cols, name)
+
+
+def _vector(axis: str, length: int, name: str | None) -> RegisterVector:
+    vector = RegisterVector(axis, length)
+    current().register_tiles.append(vector)
+    current().watch(vector, name)
+    return vector
+
+
+@dataclass(frozen=True)
+class GlobalLayout:
+    """A contiguous row-major tensor in global memory, {batch, depth, rows, cols}; missing dimensions are 1."""
+
+    dtype: ElementType
+    batch: int
+    depth: int
+    rows: int
+    cols: int
+    ndim: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The dimensions that were given."""
+        return (self.batch, self.depth, self.rows, self.cols)[4 - self.ndim :]
+
+    def __str__(self) -> str:
+        return f"gl<{self.dtype}, {', '.join(map(str, self.shape))}>"
+
+
+def gl(dtype: ElementType, *shape: int) -> GlobalLayout:
+    """Describe a kernel argument in global memory by its element type and 1 to 4 dimensions, columns last."""
+    _check_dtype(dtype)
+    if not 1 <= len(shape) <= 4 or any(not isinstance(n, int) or n < 1 for n in shape):
+        raise usage(f"gl must have one to four positive dimensions, not {shape}")
+    batch, depth, rows, cols = (1,) * (4 - len(shape)) + tuple(shape)
+    return GlobalLayout(dtype, batch, depth, rows, cols, len(shape))
+
+
+def _check_dtype(dtype: object) -> None:
+    if dtype not in _LEGAL:
+        raise usage(f"element type must be one of {', '.join(map(str, _LEGAL))}, not {dtype}")
+
+
+def _check_shape(kind: str, dtype: ElementType, rows: int, cols: int) -> None:
+    unit = base_cols(dtype)
+    for word, value, step in (("rows", rows, BASE_ROWS), ("cols", cols, unit)):
+        if not isinstance(value, int) or value < step or value % step:
+            raise usage(f"{word} of an {kind} of {dtype} must be a multiple of {step}, not {value}")
+
+
+def shared_offset(address: SharedAddress) -> int:
+    """Return the offset in the CTA's shared window of something that is not indexed at run time."""
+    if address.register != "%smem":
+        raise UsageError(f"address must be that of a whole array, not {address}", rule=str(here()))
+    return SHARED_START + address.offset
+
+
+def require_int(value: object, what: str) -> Scalar:
+    """Return an integer or tk integer. Raises UsageError for anything else."""
+    if isinstance(value, bool) or not isinstance(value, (int, Int)):
+        raise usage(f"{what} must be an int or a tk integer, not {type(value).__name__}")
+    return value  # type: ignore[return-value]

@@ -1,0 +1,212 @@
+"""``warpgroup.*``: what four warps do together: tensor-core products, tile loads and stores, barriers, register counts.
+
+Names and lowering are ThunderKittens': ``mma_*`` accumulates and ``mm_*`` starts from zero; each call holds its own fence, proxy
+fence and commit, and ``mma_async_wait`` waits for it. Element-wise operations and reductions are in ``warp``: every warp of
+the warpgroup executes them on its own rows. Spec: PTX ISA 9.1, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate
+Instructions", "setmaxnreg", "bar".
+"""
+
+from __future__ import annotations
+
+from . import tile_moves
+from .builder import current, require_scope, usage
+from .control import elect
+from .descriptors import STEP_BYTES, operand
+from .scalars import Scalar, text
+from .semaphores import Semaphore
+from .semaphores import arrive as arrive_one
+from .tiles import BASE_ROWS, RegisterTile, SharedTile, bf16, fl, fp8e4m3, fp8e5m2, half, require_int
+
+_THREADS = 128
+_ROWS = 64
+
+
+def mma_AB(d: RegisterTile, a: SharedTile | RegisterTile, b: SharedTile) -> None:  # noqa: N802
+    """D += A B: A is 64 x K, B is K x N."""
+    _mma("warpgroup.mma_AB", d, a, b, False, True, "1")
+
+
+def mma_ABt(d: RegisterTile, a: SharedTile | RegisterTile, b: SharedTile) -> None:  # noqa: N802
+    """D += A B^T: A is 64 x K, B is N x K."""
+    _mma("warpgroup.mma_ABt", d, a, b, False, False, "1")
+
+
+def mma_AtB(d: RegisterTile, a: SharedTile, b: SharedTile) -> None:  # noqa: N802
+    """D += A^T B: A is K x 64, B is K x N."""
+    _mma("warpgroup.mma_AtB", d, a, b, True, True, "1")
+
+
+def mma_AtBt(d: RegisterTile, a: SharedTile, b: SharedTile) -> None:  # noqa: N802
+    """D += A^T B^T: A is K x 64, B is N x K."""
+    _mma("warpgroup.mma_AtBt", d, a, b, True, False, "1")
+
+
+def mm_AB(d: RegisterTile, a: SharedTile | RegisterTile, b: SharedTile) -> None:  # noqa: N802
+    """D = A B: A is 64 x K, B is K x N."""
+    _mma("warpgroup.mm_AB", d, a, b, False, True, "0")
+
+
+def mm_ABt(d: RegisterTile, a: SharedTile | RegisterTile, b: SharedTile) -> None:  # noqa: N802
+    """D = A B^T: A is 64 x K, B is N x K."""
+    _mma("warpgroup.mm_ABt", d, a, b, False, False, "0")
+
+
+def mm_AtB(d: RegisterTile, a: SharedTile, b: SharedTile) -> None:  # noqa: N802
+    """D = A^T B: A is K x 64, B is K x N."""
+    _mma("warpgroup.mm_AtB", d, a, b, True, True, "0")
+
+
+def mm_AtBt(d: RegisterTile, a: SharedTile, b: SharedTile) -> None:  # noqa: N802
+    """D = A^T B^T: A is K x 64, B is N x K."""
+    _mma("warpgroup.mm_AtBt", d, a, b, True, False, "0")
+
+
+def mma_fence() -> None:
+    """Order this warpgroup's register accesses before the products that follow. Each mma call begins with one."""
+    require_scope("warpgroup.mma_fence", "warpgroup")
+    current().emit("wgmma.fence.sync.aligned")
+
+
+def mma_commit_group() -> None:
+    """Close a group of products. Each mma call does so itself; one more makes an empty group."""
+    require_scope("warpgroup.mma_commit_group", "warpgroup")
+    current().emit("wgmma.commit_group.sync.aligned")
+
+
+def mma_async_wait(pending: int = 0) -> None:
+    """Wait until at most ``pending`` of the last mma calls are unfinished."""
+    require_scope("warpgroup.mma_async_wait", "warpgroup")
+    if not isinstance(pending, int) or not 0 <= pending <= 7:
+        raise usage(f"pending groups of warpgroup.mma_async_wait must be from 0 to 7, not {pending}")
+    current().emit(f"wgmma.wait_group.sync.aligned {pending}")
+
+
+def _mma(
+    name: str, d: RegisterTile, a: SharedTile | RegisterTile, b: SharedTile, a_t: bool, b_k_rows: bool, scale_d: str
+) -> None:
+    require_scope(name, "warpgroup")
+    k = _check_shapes(name, d, a, b, a_t, b_k_rows)
+    builder = current()
+    left = None if isinstance(a, RegisterTile) else operand(a, a_t)
+    right = operand(b, b_k_rows)
+    step = STEP_BYTES // b.dtype.size_bytes
+    shape = f"m64n{d.cols}k{step}"
+    opcode = f"wgmma.mma_async.sync.aligned.{shape}.{d.dtype}.{a.dtype}.{b.dtype}"
+    sixteen_bit = b.dtype.size_bytes == 2
+    steps = [(left.descriptor(i) if left else _fragment(a, i), right.descriptor(i)) for i in range(k // step)]
+    builder.emit("wgmma.fence.sync.aligned")
+    builder.emit("fence.proxy.async.shared::cta")
+    for i, (a_operand, b_operand) in enumerate(steps):
+        transposes = [str(o.transpose) for o in (left, right) if o is not None] if sixteen_bit else []
+        accumulate = scale_d if i == 0 else "1"
+        rest = ", ".join([a_operand, b_operand, accumulate, "1", "1", *transposes])
+        builder.emit(f"{opcode} {{{', '.join(d.registers)}}}, {rest}")
+    builder.emit("wgmma.commit_group.sync.aligned")
+
+
+def _fragment(a: SharedTile | RegisterTile, step: int) -> str:
+    assert isinstance(a, RegisterTile), "operands that are not in shared memory are in registers"
+    return "{" + ", ".join(a.base(0, step)) + "}"
+
+
+def _check_shapes(
+    name: str, d: RegisterTile, a: SharedTile | RegisterTile, b: SharedTile, a_t: bool, b_k_rows: bool
+) -> int:
+    """Return K. Raises UsageError for operands that wgmma does not take."""
+    if (
+        not isinstance(d, RegisterTile)
+        or not isinstance(a, (SharedTile, RegisterTile))
+        or not isinstance(b, SharedTile)
+    ):
+        raise usage(f"{name} must be given D in registers, A in shared memory or registers and B in shared memory")
+    if isinstance(a, RegisterTile) and a_t:
+        raise usage(f"{name} A must be in shared memory, not in registers: only shared operands can be transposed")
+    rows = _ROWS // 4 if isinstance(a, RegisterTile) else _ROWS
+    m, k = (a.cols, a.rows) if a_t else (a.rows, a.cols)
+    k_b, n = (b.rows, b.cols) if b_k_rows else (b.cols, b.rows)
+    if m != rows:
+        raise usage(f"{name} A must have {rows} rows of D{' (16 in each of 4 warps)' if rows == 16 else ''}, not {m}")
+    if k != k_b:
+        raise usage(f"{name} B must have the {k} of A along K, not {k_b}")
+    if (d.rows, d.cols) != (BASE_ROWS, n):
+        raise usage(f"{name} D must be {BASE_ROWS}x{n} (16 of the 64 rows in each warp), not {d.rows}x{d.cols}")
+    if n > 256:
+        raise usage(
+            f"{name} N must be at most 256, not {n}", 'PTX ISA 9.1, "Asynchronous Warpgroup Level Matrix Shape"'
+        )
+    _check_types(name, d, a, b)
+    return k
+
+
+def _check_types(name: str, d: RegisterTile, a: SharedTile | RegisterTile, b: SharedTile) -> None:
+    fp8 = (fp8e4m3, fp8e5m2)
+    same = a.dtype is b.dtype and a.dtype in (bf16, half)
+    if not same and not (a.dtype in fp8 and b.dtype in fp8):
+        raise usage(f"{name} A and B must be both bf16, both f16, or both fp8, not {a.dtype} and {b.dtype}")
+    if d.dtype is not fl and not (d.dtype is half and a.dtype is not bf16):
+        raise usage(f"{name} D must be f32, or f16 for operands of f16 or fp8, not {d.dtype}")
+
+
+def store(dst: SharedTile, src: RegisterTile) -> None:
+    """Write the four warps' register tiles (16 rows each) to a shared tile, then fence for TMA and wgmma. Follow with ``sync``."""
+    require_scope("warpgroup.store", "warpgroup")
+    tile_moves.store("warpgroup.store", dst, src, 4)
+
+
+def load(dst: RegisterTile, src: SharedTile) -> None:
+    """Read a shared tile into the four warps' register tiles."""
+    require_scope("warpgroup.load", "warpgroup")
+    tile_moves.load("warpgroup.load", dst, src, 4)
+
+
+def sync(barrier: Scalar) -> None:
+    """Wait for the 128 threads of the warpgroup at a named barrier, 1 to 15 (0 is ``tk.sync``)."""
+    require_scope("warpgroup.sync", "warpgroup")
+    if isinstance(require_int(barrier, "named barrier"), int) and not 1 <= barrier <= 15:  # type: ignore[operator]
+        raise usage(f"named barrier of a warpgroup must be from 1 to 15, not {barrier}")
+    current().emit(f"bar.sync {text(barrier)}, {_THREADS}")
+
+
+def arrive(sem: Semaphore, count: int = 1) -> None:
+    """Arrive ``count`` times for the whole warpgroup, by one of its threads.
+
+    The thread speaks for the others: what they did before must be known to it (a ``sync``), except for products, which
+    ``mma_async_wait`` finishes for the warpgroup as a whole."""
+    require_scope("warpgroup.arrive", "warpgroup")
+    with elect():
+        arrive_one(sem, count)
+
+
+def increase_registers(count: int) -> None:
+    """Take registers from the CTA's pool until each thread has ``count``; waits until there are enough."""
+    _set_registers("inc", count)
+
+
+def decrease_registers(count: int) -> None:
+    """Give registers back to the CTA's pool, keeping ``count`` for each thread."""
+    _set_registers("dec", count)
+
+
+def producer_registers() -> None:
+    """Keep 24 registers a thread, as a warpgroup needs that only starts copies."""
+    decrease_registers(24)
+
+
+def consumer_registers(consumers: int) -> None:
+    """Take what ``consumers`` consumer warpgroups can have beside one producer."""
+    counts = {1: 256, 2: 240, 3: 160, 4: 112}
+    if consumers not in counts:
+        raise usage(f"consumer warpgroups must be from 1 to 4, not {consumers}")
+    increase_registers(counts[consumers])
+
+
+def _set_registers(direction: str, count: int) -> None:
+    scope = require_scope(f"warpgroup.{direction}rease_registers", "warpgroup")
+    if not isinstance(count, int) or not 24 <= count <= 256 or count % 8:
+        raise usage(
+            f"registers per thread must be a multiple of 8 from 24 to 256, not {count}", 'PTX ISA 9.1, "setmaxnreg"'
+        )
+    builder = current()
+    for warpgroup in scope.warpgroups:
+        builder.warpgroup_registers[warpgroup] = count
+    builder.emit(f"setmaxnreg.{direction}.sync.aligned.u32 {count}")
