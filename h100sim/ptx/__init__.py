@@ -1,0 +1,45 @@
+"""PTX text to decoded instructions: ``parse(text)`` gives a :class:`Module`."""
+
+from .module import (
+    Address,
+    Function,
+    Guard,
+    Imm,
+    Instruction,
+    Label,
+    Module,
+    Operand,
+    Pair,
+    Parameter,
+    Prototype,
+    Reg,
+    Register,
+    Sink,
+    Special,
+    Symbol,
+    Variable,
+    Vector,
+)
+from .parser import parse
+
+__all__ = [
+    "Address",
+    "Function",
+    "Guard",
+    "Imm",
+    "Instruction",
+    "Label",
+    "Module",
+    "Operand",
+    "Pair",
+    "Parameter",
+    "Prototype",
+    "Reg",
+    "Register",
+    "Sink",
+    "Special",
+    "Symbol",
+    "Variable",
+    "Vector",
+    "parse",
+]

@@ -1,8 +1,9 @@
 """The decoded form of a PTX text: modules, functions, instructions and operands, all immutable.
 
 Names are resolved: a :class:`Register` is one declared variable (two scopes that declare the same name give two
-registers), a :class:`Label` is an instruction index of its function, a :class:`Symbol` names a variable or function of the
-module. Nothing here knows what an instruction does.
+registers), a :class:`Label` is an instruction index of its function, a :class:`Symbol` names a variable, parameter or function.
+Names are unique in their function: what an inner scope declares again gets a suffix ("DONE", "DONE$2"). A ``.v2`` or
+``.v4`` register is decoded into scalar registers ("v$x", "v$y"). Nothing here knows what an instruction does.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """One declared register. ``index`` counts the registers of its function; ``type`` is without the dot ("b32", "pred")."""
+    """One declared register. ``index`` counts the registers of its function; ``type`` is without the dot ("b32", "pred").
+    Of a range ``%r<100>`` only the registers that the function uses become one."""
 
     index: int
     name: str
@@ -21,7 +23,7 @@ class Register:
 
 @dataclass(frozen=True, slots=True)
 class Reg:
-    """A register operand. ``negated`` for ``!p``; ``component`` for ``%v.x`` of a ``.v2``/``.v4`` register (0 to 3)."""
+    """A register operand. ``negated`` for ``!p``. ``component`` is None: the parser makes ``%v.x`` a register of its own."""
 
     register: Register
     negated: bool = False
@@ -45,10 +47,12 @@ class Special:
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """The address of a variable or function of the module, plus a byte offset."""
+    """The address of a variable, parameter or function, plus a byte offset; or the name of a table of the function (the last
+    operand of ``brx.idx`` and of indirect ``call``). ``generic`` for ``generic(x)`` in an initialiser."""
 
     name: str
     offset: int = 0
+    generic: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +109,10 @@ class Instruction:
     """One instruction. ``opcode`` is the text as written without operands; ``base`` the part before the first dot;
     ``modifiers`` the parts that are not types, in order ("sync", "aligned", "m64n256k16", "L2::cache_hint");
     ``types`` the element types in order ("f32", "bf16", "bf16"). ``line`` and ``column`` are of the opcode in the PTX text,
-    ``source`` an index into ``Module.files`` with a line, from the last ``.loc``, or None."""
+    ``source`` an index into ``Module.files`` with a line, from the last ``.loc``, or None.
+
+    ``call`` always has the operands (Vector of results, Symbol or Reg to call, Vector of arguments), and for an indirect call a
+    Symbol that names the table of ``.callprototype`` or ``.calltargets``."""
 
     opcode: str
     base: str
@@ -125,7 +132,9 @@ class Instruction:
 @dataclass(frozen=True, slots=True)
 class Variable:
     """A variable of a state space. ``size`` in bytes (0 for ``.extern .shared x[]``); ``initial`` the bytes of its initialiser,
-    ``fixups`` the (byte offset, symbol, width) places where the address of a symbol goes."""
+    ``fixups`` the (byte offset, symbol, width) places where the address of a symbol goes, ``byte_fixups`` the (byte offset, symbol,
+    shift) places of one byte where bits shift to shift + 7 of an address go (``0xff00(x)``). ``linkage`` is "", "visible",
+    "extern", "weak" or "common"."""
 
     name: str
     space: str
@@ -136,24 +145,40 @@ class Variable:
     fixups: tuple[tuple[int, Symbol, int], ...] = ()
     extern: bool = False
     line: int = 0
+    byte_fixups: tuple[tuple[int, Symbol, int], ...] = ()
+    linkage: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A formal parameter. ``offset`` in the parameter space, in bytes; ``pointer_align`` from ``.ptr .align``."""
+    """A formal parameter. ``offset`` in the parameter space, in bytes; ``pointer_space`` and ``pointer_align`` from
+    ``.ptr .global .align 16``; ``register`` for a ``.reg`` parameter of a ``.func``, which takes no parameter space."""
 
     name: str
     type: str
     size: int
     align: int
     offset: int
+    pointer_space: str = ""
+    pointer_align: int = 0
+    register: Register | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prototype:
+    """The signature that a ``.callprototype`` gives to an indirect call."""
+
+    returns: tuple[Parameter, ...]
+    parameters: tuple[Parameter, ...]
 
 
 @dataclass(frozen=True)
 class Function:
     """An ``.entry`` or ``.func``. ``labels`` maps names to instruction indices; ``directives`` holds "maxntid", "reqntid",
-    "minnctapersm", "maxnreg", "reqnctapercluster", "explicitcluster", "maxclusterrank" with tuples of integers.
-    ``branch_targets`` and ``call_targets`` hold the tables of ``.branchtargets``, ``.calltargets`` and ``.callprototype``."""
+    "minnctapersm", "maxnreg", "reqnctapercluster", "explicitcluster", "maxclusterrank" with tuples of integers (empty for those
+    that take none). ``branch_targets`` and ``call_targets`` hold the tables of ``.branchtargets`` (names of labels) and
+    ``.calltargets``, ``prototypes`` those of ``.callprototype``. ``defined`` is False for a prototype without a body.
+    ``linkage`` is "", "visible", "extern" or "weak"."""
 
     name: str
     is_entry: bool
@@ -167,6 +192,9 @@ class Function:
     branch_targets: dict[str, tuple[str, ...]] = field(default_factory=dict)
     call_targets: dict[str, tuple[str, ...]] = field(default_factory=dict)
     line: int = 0
+    prototypes: dict[str, Prototype] = field(default_factory=dict)
+    defined: bool = True
+    linkage: str = ""
 
 
 @dataclass(frozen=True)
