@@ -1,1 +1,301 @@
-"""The command line."""
+"""The command line: ``h100sim list | run | check | serve | layout | validate``.
+
+Exit status: 0 clean; 1 the kernel ran and did something wrong (a hazard, a deadlock, an error, a result outside its
+allowance); 2 it could not be run (wrong usage, PTX that is not valid, a launch that CUDA would refuse). What is expensive
+to import is imported by the command that needs it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import H100SimError, UsageError
+
+if TYPE_CHECKING:
+    from .target import Job, Outcome
+
+app = typer.Typer(
+    help="Runs the PTX of an sm_90a kernel without a GPU: the same bits, nearly the same cycles, every race explained.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Target = Annotated[str, typer.Argument(help="A program of the catalogue (see list) or a .ptx file.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Set = Annotated[list[str] | None, typer.Option("--set", help="A setting of the program: m=512. Repeat for more.")]
+Kernel = Annotated[str | None, typer.Option(help="The entry of the PTX file, if it has several.")]
+Grid = Annotated[str | None, typer.Option(help="CTAs of a PTX file's launch: x,y,z.")]
+Block = Annotated[str | None, typer.Option(help="Threads of a CTA of a PTX file's launch: x,y,z.")]
+Cluster = Annotated[str, typer.Option(help="CTAs of a cluster of a PTX file's launch: x,y,z.")]
+SharedMem = Annotated[int, typer.Option("--shared-mem", help="Dynamic shared memory of a PTX file's launch, bytes.")]
+Arg = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--arg", help="An argument of a PTX file's kernel: i32:5, f32:1.5, zeros:f32:64x64, randn:bf16:64x64."
+    ),
+]
+Seed = Annotated[int, typer.Option(help="Seed of random inputs.")]
+Device = Annotated[str, typer.Option(help="h100-sxm, h100-pcie or h200-sxm.")]
+Values = Annotated[str, typer.Option(help="exact: every bit; none: addresses, control flow and time only.")]
+Checks = Annotated[str, typer.Option(help="on, strict (contested rules too) or off.")]
+MaxCycles = Annotated[int | None, typer.Option("--max-cycles", help="Stop with an error after so many cycles.")]
+Port = Annotated[int, typer.Option(help="Port of the browser view on 127.0.0.1.")]
+
+
+@app.command("list")
+def list_programs(json: Json = False) -> int:
+    """List the programs: what each teaches and its default settings."""
+    import tk_programs
+
+    entries = tk_programs.catalog()
+    if json:
+        from .output import as_json
+
+        rows = [{"name": e.name, "teaches": e.teaches, "config": dict(e.config)} for e in entries]
+        as_json({"command": "list", "status": "clean", "exit_status": 0, "programs": rows})
+        return 0
+    for entry in entries:
+        print(f"{entry.name}: {entry.teaches}")
+        print("    " + " ".join(f"{name}={value}" for name, value in entry.config.items()))
+    return 0
+
+
+@app.command()
+def run(
+    target: Target,
+    set_: Set = None,
+    kernel: Kernel = None,
+    grid: Grid = None,
+    block: Block = None,
+    cluster: Cluster = "1",
+    shared_mem: SharedMem = 0,
+    arg: Arg = None,
+    seed: Seed = 0,
+    device: Device = "h100-sxm",
+    values: Values = "exact",
+    checks: Checks = "on",
+    max_cycles: MaxCycles = None,
+    trace: Annotated[Path | None, typer.Option(help="Save the trace here (.h1t).")] = None,
+    perfetto: Annotated[Path | None, typer.Option(help="Save a Perfetto trace here (.pftrace).")] = None,
+    save: Annotated[list[str] | None, typer.Option(help="Save array INDEX of the outputs: 0=c.npy.")] = None,
+    serve: Annotated[bool, typer.Option("--serve/--no-serve", help="Serve the browser view afterwards.")] = False,
+    port: Port = 8050,
+    json: Json = False,
+) -> int:
+    """Run a program, or a kernel of a PTX file, and report cycles, waits, accuracy and hazards."""
+    from . import arguments, output
+    from .target import execute
+
+    def make() -> Job:
+        return _job(target, set_, kernel, grid, block, cluster, shared_mem, arg, seed, device)
+
+    with _working(f"Simulating {target} (a first run compiles for about a minute)", json):
+        job = make()
+        wanted = arguments.saved_outputs(save or [], len(job.outputs))
+        outcome = execute(job, values=values, checks=checks, max_cycles=max_cycles)
+    _save(outcome, wanted, trace, perfetto)
+    if json:
+        output.as_json(output.outcome_json("run", job, outcome))
+    else:
+        print(output.outcome_text(outcome, with_report=True), flush=True)
+    if serve:
+        _serve(make, outcome, values, port)
+    return outcome.exit_status
+
+
+@app.command()
+def check(
+    target: Target,
+    set_: Set = None,
+    kernel: Kernel = None,
+    grid: Grid = None,
+    block: Block = None,
+    cluster: Cluster = "1",
+    shared_mem: SharedMem = 0,
+    arg: Arg = None,
+    seed: Seed = 0,
+    device: Device = "h100-sxm",
+    strict: Annotated[bool, typer.Option("--strict", help="Apply the contested rules too.")] = False,
+    max_cycles: MaxCycles = None,
+    json: Json = False,
+) -> int:
+    """Look for hazards and deadlocks; a PTX file without --grid and --block is only read and judged for legality."""
+    from . import output
+    from .target import execute, is_file
+
+    if is_file(target) and grid is None and block is None:
+        return _check_text(target, json)
+    with _working(f"Checking {target} (a first run compiles for about a minute)", json):
+        job = _job(target, set_, kernel, grid, block, cluster, shared_mem, arg, seed, device)
+        outcome = execute(job, checks="strict" if strict else "on", max_cycles=max_cycles)
+    if json:
+        output.as_json(output.outcome_json("check", job, outcome))
+    else:
+        print(output.outcome_text(outcome, with_report=False))
+    return outcome.exit_status
+
+
+@app.command()
+def serve(
+    target: Annotated[str, typer.Argument(help="A saved trace (.h1t), a program of the catalogue or a .ptx file.")],
+    set_: Set = None,
+    kernel: Kernel = None,
+    grid: Grid = None,
+    block: Block = None,
+    cluster: Cluster = "1",
+    shared_mem: SharedMem = 0,
+    arg: Arg = None,
+    seed: Seed = 0,
+    device: Device = "h100-sxm",
+    port: Port = 8050,
+    open_browser: Annotated[bool, typer.Option("--open", help="Open a browser, too.")] = False,
+) -> int:
+    """Serve the browser view of a saved trace, or of a run of a program, on 127.0.0.1."""
+    if target.endswith(".h1t"):
+        import viz.app
+
+        if not Path(target).is_file():
+            raise UsageError(f"trace must be a file that h100sim wrote, not {target} (there is none)")
+        viz.app.serve(target, port=port, open_browser=open_browser)
+        return 0
+    from .target import execute
+
+    def make() -> Job:
+        return _job(target, set_, kernel, grid, block, cluster, shared_mem, arg, seed, device)
+
+    with _working(f"Simulating {target} (a first run compiles for about a minute)", quiet=False):
+        outcome = execute(make())
+    _serve(make, outcome, "exact", port, open_browser)
+    return outcome.exit_status
+
+
+def _job(
+    target: str,
+    set_: list[str] | None,
+    kernel: str | None,
+    grid: str | None,
+    block: str | None,
+    cluster: str,
+    shared_mem: int,
+    arg: list[str] | None,
+    seed: int,
+    device: str,
+) -> Job:
+    """Return the job of a target; options of the other kind of target are wrong usage."""
+    from . import arguments
+    from .target import file_job, is_file, program_job
+
+    if is_file(target):
+        if set_:
+            raise UsageError("--set must be used with a program, not with a PTX file")
+        if grid is None or block is None:
+            raise UsageError("a PTX file must be given --grid and --block")
+        dims = (
+            arguments.dimensions(name, text)
+            for name, text in (("--grid", grid), ("--block", block), ("--cluster", cluster))
+        )
+        values = [arguments.kernel_argument(text, seed) for text in arg or []]
+        return file_job(target, kernel, *dims, shared_mem, values, device)
+    given = {"--kernel": kernel, "--grid": grid, "--block": block, "--arg": arg, "--shared-mem": shared_mem}
+    for name, value in given.items():
+        if value:
+            raise UsageError(f"{name} must be used with a PTX file, not with the program {target}")
+    return program_job(target, arguments.settings(set_ or []), seed, device)
+
+
+def _check_text(path: str, json: bool) -> int:
+    """Read a PTX file and decode its entries; raises PtxError for what is not valid on sm_90a."""
+    from ..host import RawModule
+    from . import output
+    from .target import read_ptx
+
+    read_ptx(path)
+    module = RawModule(path=path)
+    entries = [function.name for function in module.module.functions.values() if function.is_entry]
+    for name in entries:
+        _ = module.get_function(name).program
+    if json:
+        output.as_json({"command": "check", "status": "clean", "exit_status": 0, "program": path, "entries": entries})
+    else:
+        print(f"{path}: {len(entries)} kernel{'s' * (len(entries) != 1)} ({', '.join(entries)}), valid for sm_90a")
+        print("Give --grid, --block and --arg to run one and look for hazards and deadlocks.")
+    return 0
+
+
+def _save(outcome: Outcome, wanted: list[tuple[int, Path]], trace: Path | None, perfetto: Path | None) -> None:
+    import numpy as np
+
+    try:
+        if trace:
+            outcome.run.trace.save(trace)
+        if perfetto:
+            outcome.run.trace.to_perfetto(perfetto)
+        for index, path in wanted:
+            np.save(path, outcome.outputs[index])
+    except OSError as error:
+        raise UsageError(f"file must be one that can be written, not {error.filename} ({error.strerror})") from None
+
+
+#: Above this many CTAs the view shows the trace alone: stepping through memory would keep a copy of it per checkpoint.
+_CTAS_WITH_MEMORY = 32
+
+
+def _serve(make: Any, outcome: Outcome, values: str, port: int, open_browser: bool = False) -> None:
+    """Serve a launch: with memory to step through where it ended well and is small, else its trace."""
+    import viz.app
+    from viz.replay import TraceReplay
+
+    replay: Any = TraceReplay(outcome.run.trace, tuple(outcome.run.hazards), outcome.error)
+    if outcome.error is None and values == "exact" and len(outcome.run.ctas) <= _CTAS_WITH_MEMORY:
+        from ..debugger import Debugger, Replay
+
+        replay = Replay(Debugger(make().prepare(checks="off", trace="full")), hazards=outcome.run.hazards)
+    viz.app.serve(replay, port=port, open_browser=open_browser)
+
+
+@contextmanager
+def _working(text: str, quiet: bool) -> Iterator[None]:
+    """Show that something is going on, on a terminal only."""
+    if quiet or not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(text):
+        yield
+
+
+def execute_command(words: Sequence[str]) -> int:
+    """Run a command line (without the program's name) and return its exit status; only bugs escape as tracebacks."""
+    if not words:
+        app(["--help"], prog_name="h100sim", standalone_mode=False)
+        return 2
+    command = next((word for word in words if not word.startswith("-")), "")
+    json_wanted = "--json" in words
+    try:
+        status = app(list(words), prog_name="h100sim", standalone_mode=False)
+        return int(status or 0)
+    except H100SimError as error:
+        wrong = error
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        # Typer's own errors differ by version in type, not in these two attributes.
+        if not hasattr(error, "format_message") or not hasattr(error, "exit_code"):
+            raise
+        wrong = UsageError(error.format_message().rstrip("."))
+    from .output import say_error
+
+    say_error(command, wrong, json_wanted)
+    return 2
+
+
+def main() -> None:
+    """The entry point of the ``h100sim`` script."""
+    sys.exit(execute_command(sys.argv[1:]))

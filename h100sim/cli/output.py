@@ -1,0 +1,104 @@
+"""What the commands print: text for people, or one JSON object for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from .. import report
+from ..errors import DeadlockError, H100SimError
+from .target import Accuracy, Job, Outcome
+
+
+def as_json(value: dict[str, Any]) -> None:
+    """Print one JSON object on standard output."""
+    print(json.dumps(value, indent=2, default=str))
+
+
+def error_json(error: H100SimError) -> dict[str, Any]:
+    """Return an error as plain values; ``waits`` for a deadlock, one text per waiting role."""
+    found: dict[str, Any] = {
+        "kind": type(error).__name__,
+        "message": error.message,
+        "where": str(error.where),
+        "line": error.where.line,
+        "column": error.where.column,
+        "rule": error.rule,
+    }
+    if isinstance(error, DeadlockError):
+        found["waits"] = [str(wait) for wait in error.waits]
+    return found
+
+
+def say_error(command: str, error: H100SimError, json_wanted: bool) -> None:
+    """Print a wrong usage: one sentence and its place on standard error, or a JSON object on standard output."""
+    if json_wanted:
+        as_json({"command": command, "status": "error", "exit_status": 2, "error": error_json(error)})
+    else:
+        print(f"h100sim: {error}", file=sys.stderr)
+
+
+def outcome_json(command: str, job: Job, outcome: Outcome) -> dict[str, Any]:
+    """Return what a launch did as plain values."""
+    run, accuracy = outcome.run, outcome.accuracy
+    return {
+        "command": command,
+        "status": outcome.status,
+        "exit_status": outcome.exit_status,
+        "program": job.name,
+        "kernel": job.function.name,
+        "config": job.config,
+        "device": run.device,
+        "grid": job.grid,
+        "block": job.block,
+        "cluster": job.cluster,
+        "cycles": run.cycles,
+        "instructions": run.instructions,
+        "seconds": round(outcome.seconds, 3),
+        "accuracy": None
+        if accuracy is None
+        else {
+            "largest_error": accuracy.largest_error,
+            "of_allowed": accuracy.of_allowed,
+            "is_met": accuracy.is_met,
+        },
+        "hazards": [_hazard_json(hazard) for hazard in run.hazards],
+        "error": None if outcome.error is None else error_json(outcome.error),
+        "report": report.as_dict(report.summarise(run.trace)),
+    }
+
+
+def _hazard_json(hazard: Any) -> dict[str, Any]:
+    return hazard.to_json() if hasattr(hazard, "to_json") else {"kind": hazard.kind, "message": str(hazard)}
+
+
+def outcome_text(outcome: Outcome, with_report: bool) -> str:
+    """Return what a launch did in words: the report, the accuracy, and what it was not allowed to do."""
+    parts = []
+    if with_report and len(outcome.run.trace):
+        parts.append(report.as_text(report.summarise(outcome.run.trace)))
+    elif with_report:
+        parts.append(f"{outcome.run.cycles:,} cycles (the trace is off: nothing more is known)")
+    if outcome.accuracy is not None:
+        parts.append(accuracy_text(outcome.accuracy))
+    parts.append(verdict_text(outcome))
+    return "\n\n".join(parts)
+
+
+def accuracy_text(accuracy: Accuracy) -> str:
+    """Return the error in words."""
+    text = f"Largest error against the float64 reference: {accuracy.largest_error:.4g}"
+    if accuracy.is_met:
+        return f"{text}; every element within its allowance (nearest: {accuracy.of_allowed:.0%} of it)"
+    return f"{text}; NOT within the allowance ({accuracy.of_allowed:.3g} times it)"
+
+
+def verdict_text(outcome: Outcome) -> str:
+    """Return the hazards and the error that stopped the kernel, or "no hazards"."""
+    hazards = [
+        f"hazard {k + 1} of {len(outcome.run.hazards)}: {hazard}" for k, hazard in enumerate(outcome.run.hazards)
+    ]
+    if outcome.error is not None:
+        hazards.append(f"{type(outcome.error).__name__}: {outcome.error}")
+    return "\n\n".join(hazards) if hazards else "no hazards"

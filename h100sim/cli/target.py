@@ -1,0 +1,234 @@
+"""What a command is pointed at, a program of the catalogue or a PTX file, made ready to launch, and its launch.
+
+A :class:`Job` holds everything a launch needs; :func:`execute` runs it and returns an :class:`Outcome` whatever the
+kernel did, so that a deadlock can be reported, saved and looked at like a clean run.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import KernelError, UsageError
+from .arguments import MapArgument
+
+if TYPE_CHECKING:
+    from ..host import Buffer, Device, RawKernel, Run, Session
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """How far the outputs are from the program's reference.
+
+    ``largest_error`` is absolute; ``of_allowed`` the largest error as a part of what the reference allows that element.
+    """
+
+    largest_error: float
+    of_allowed: float
+
+    @property
+    def is_met(self) -> bool:
+        return self.of_allowed <= 1.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """A launch made ready. ``outputs`` are the buffers that ``--save`` numbers; ``accuracy`` judges what they hold."""
+
+    name: str
+    config: dict[str, Any]
+    function: RawKernel
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int]
+    shared_mem: int
+    device: Device
+    args: list[Any]
+    outputs: list[Buffer]
+    accuracy: Callable[[list[np.ndarray]], Accuracy | None]
+
+    def prepare(self, **options: Any) -> Session:
+        """Return the prepared launch. Raises LaunchError, PtxError and UsageError."""
+        return self.function.prepare(
+            self.grid,
+            self.block,
+            self.args,
+            shared_mem=self.shared_mem,
+            cluster=self.cluster,
+            device=self.device,
+            **options,
+        )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a launch did: the run up to its end or to ``error``, the outputs, and the seconds that simulating took."""
+
+    run: Run
+    error: KernelError | None
+    outputs: list[np.ndarray]
+    accuracy: Accuracy | None
+    seconds: float
+
+    @property
+    def status(self) -> str:
+        """ "clean", "hazards", "deadlock", "kernel-error" or "inaccurate", the gravest first."""
+        if self.error is not None:
+            return "deadlock" if type(self.error).__name__ == "DeadlockError" else "kernel-error"
+        if self.run.hazards:
+            return "hazards"
+        return "clean" if self.accuracy is None or self.accuracy.is_met else "inaccurate"
+
+    @property
+    def exit_status(self) -> int:
+        return int(self.status != "clean")
+
+
+def is_file(target: str) -> bool:
+    """Does the target name a PTX file rather than a program?"""
+    return target.endswith(".ptx") or "/" in target or Path(target).is_file()
+
+
+def read_ptx(path: str) -> str:
+    """Return the text of a PTX file. Raises UsageError."""
+    try:
+        return Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"PTX file must be a readable text, not {path} ({error})") from None
+
+
+def program(name: str) -> Any:
+    """Return the module of a program. Raises UsageError, naming those that there are."""
+    import tk_programs
+
+    names = [entry.name for entry in tk_programs.catalog()]
+    if name not in names:
+        raise UsageError(f"program must be one of {', '.join(names)}, or a .ptx file, not {name}")
+    return importlib.import_module(f"tk_programs.{name}")
+
+
+def program_kernel(name: str, settings: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
+    """Return (module, kernel, configuration) of a program built with settings. Raises UsageError."""
+    module = program(name)
+    known = inspect.signature(module.build).parameters
+    for setting in settings:
+        if setting not in known:
+            raise UsageError(f"--set of {name} must name one of {', '.join(known)}, not {setting}")
+    config = {**module.CONFIG, **settings}
+    try:
+        return module, module.build(**config), config
+    except TypeError as error:
+        raise UsageError(
+            f"settings of {name} must be of the types that build takes, not {settings} ({error})"
+        ) from None
+
+
+def program_job(name: str, settings: dict[str, Any], seed: int, device_name: str) -> Job:
+    """Return the job of a program with its own inputs. Raises UsageError."""
+    from ..host import Device
+
+    module, kernel, config = program_kernel(name, settings)
+    device = Device(device_name)
+    inputs = module.inputs(seed, **config)
+    arrays = kernel.arrays(*inputs)
+    buffers = [device.asarray(array, name=a.name) for array, a in zip(arrays, kernel.arguments, strict=True)]
+    return Job(
+        name=name,
+        config=config,
+        function=kernel.function(),
+        grid=kernel.grid,
+        block=kernel.block,
+        cluster=kernel.cluster,
+        shared_mem=kernel.shared_bytes,
+        device=device,
+        args=kernel.launch_args(*buffers, address_of=lambda buffer: buffer.address),
+        outputs=[buffer for buffer, a in zip(buffers, kernel.arguments, strict=True) if a.is_output],
+        accuracy=lambda outputs: accuracy_of(module.reference(*inputs), outputs),
+    )
+
+
+def file_job(
+    path: str,
+    kernel: str | None,
+    grid: tuple[int, int, int],
+    block: tuple[int, int, int],
+    cluster: tuple[int, int, int],
+    shared_mem: int,
+    args: Sequence[Any],
+    device_name: str,
+) -> Job:
+    """Return the job of an entry of a PTX file. ``kernel`` may be left out where the file has one entry."""
+    from ..host import Device, RawModule
+
+    read_ptx(path)
+    module, device = RawModule(path=path), Device(device_name)
+    function = module.get_function(kernel or only_entry(module.module))
+    function.max_dynamic_shared_size_bytes = max(shared_mem, function.max_dynamic_shared_size_bytes)
+    buffers: list[Buffer] = []
+    values = [_on_device(k, value, device, buffers) for k, value in enumerate(args)]
+    return Job(
+        Path(path).name, {}, function, grid, block, cluster, shared_mem, device, values, buffers, lambda outputs: None
+    )
+
+
+def only_entry(module: Any) -> str:
+    """Return the name of a module's one entry. Raises UsageError if there are more, or none."""
+    entries = [function.name for function in module.functions.values() if function.is_entry]
+    if len(entries) != 1:
+        raise UsageError(f"--kernel must name one of the file's entries ({', '.join(entries) or 'it has none'})")
+    return entries[0]
+
+
+def execute(job: Job, **options: Any) -> Outcome:
+    """Run a job to its end or to what stops it. Raises what CUDA would refuse (UsageError, LaunchError, PtxError)."""
+    started = time.perf_counter()
+    session = job.prepare(**options)
+    error = None
+    try:
+        session.machine.start()
+        session.machine.run()
+    except KernelError as stopped:
+        error = stopped
+    run = session.result()
+    seconds = time.perf_counter() - started
+    outputs = [buffer.numpy() for buffer in job.outputs]
+    judged = error is None and options.get("values", "exact") == "exact"
+    return Outcome(run, error, outputs, job.accuracy(outputs) if judged else None, seconds)
+
+
+def accuracy_of(reference: Any, outputs: Sequence[np.ndarray]) -> Accuracy:
+    """Compare outputs with (values, allowed absolute error), or with one such pair for each output."""
+    pairs = [reference] if len(outputs) == 1 else list(reference)
+    largest = of_allowed = 0.0
+    for (expected, allowed), output in zip(pairs, outputs, strict=True):
+        error = np.abs(np.asarray(output, np.float64) - np.asarray(expected, np.float64))
+        error = np.where(np.isnan(error), np.inf, error)
+        allowed = np.broadcast_to(np.asarray(allowed, np.float64), error.shape)
+        ratio = np.divide(error, allowed, out=np.where(error > 0, np.inf, 0.0), where=allowed > 0)
+        largest, of_allowed = max(largest, float(error.max())), max(of_allowed, float(ratio.max()))
+    return Accuracy(largest, of_allowed)
+
+
+def _on_device(k: int, value: Any, device: Device, buffers: list[Buffer]) -> Any:
+    """Return a launch argument; arrays become buffers, which are numbered in the order of the arguments."""
+    from ..tma import TensorMap
+
+    array = value.array if isinstance(value, MapArgument) else value
+    if not isinstance(array, np.ndarray):
+        return value
+    buffer = device.asarray(array, name=f"argument {k}")
+    buffers.append(buffer)
+    if not isinstance(value, MapArgument):
+        return buffer
+    inner_first = tuple(reversed(array.shape))
+    strides = tuple(reversed(array.strides))[1:]
+    return TensorMap.tiled(
+        value.element.name, buffer.address, inner_first, strides, tuple(reversed(value.box)), **value.settings
+    )
