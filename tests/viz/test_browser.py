@@ -3,10 +3,15 @@
 The fixture ``watch`` fails a test whose page logged an error or warning, or asked anything of a host but this one.
 """
 
+import dataclasses
 import statistics
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
+from h100sim.errors import DeadlockError
+from h100sim.trace import Event
 from viz.tiles import DTYPE_BYTES
 
 pytestmark = pytest.mark.browser
@@ -210,6 +215,46 @@ def test_a_step_takes_at_most_a_few_frames(page):
             return times; }"""
     )
     assert statistics.quantiles(times, n=20)[-1] < 50
+
+
+def test_hazards_and_errors_are_shown_and_lead_to_their_steps(watch, serve, made, trace):
+    event = int(np.flatnonzero(trace.events["kind"] == Event.TMA_ISSUED)[2])
+    access = SimpleNamespace(event=event)
+    hazard = SimpleNamespace(kind="race", message="stores must be ordered", first=access, second=access)
+    replay = made.FilledReplay(trace, hazards=(hazard,))
+    replay.error = DeadlockError("no warp can proceed at cycle 5,867", ("producer waits for empty[2]",))
+    watched = watch()
+    watched.open(serve(replay))
+    assert watched.text("#h-verdict") == "no warp can proceed at cycle 5,867"
+    assert "producer waits for empty[2]" in watched.text("#z-list .error")
+    watched.page.click("#z-list .access >> nth=0")
+    watched.settle()
+    assert watched.page.evaluate("h100sim.model.steps.event[h100sim.model.step]") == event
+    assert watched.text("#c-sentence").startswith(
+        "producer w0 gives the TMA engine a tensor load of 16,384 bytes, a[1]"
+    )
+
+
+def test_a_kernel_without_sources_tiles_or_barriers_is_still_shown(watch, serve, trace):
+    kernel = dataclasses.replace(
+        trace.kernel, sources=(None,) * len(trace.kernel.sources), files={}, tiles=(), semaphores=(), roles=()
+    )
+    kinds = [k for k in Event if k.name.startswith(("MBARRIER", "TMA", "BARRIER", "MEMORY"))]
+    bare = trace.events[~np.isin(trace.events["kind"], kinds)]
+    watched = watch()
+    watched.open(serve(dataclasses.replace(trace, kernel=kernel, events=bare)))
+    watched.press("j", "j", "]", "End")
+    assert watched.text("#s-python").startswith("This PTX names no source lines")
+    assert watched.text("#m-note") == "This CTA has no shared tile that the kernel names or a bulk copy uses."
+    assert watched.text("#b-ledger") == "This CTA uses no mbarrier."
+    assert "warpgroup 2" in watched.text("#t-labels")
+
+
+def test_a_bar_says_what_it_is(page):
+    box = page.page.locator("#t-bars").bounding_box()
+    page.page.mouse.move(box["x"] + 60, box["y"] + 70)
+    page.page.mouse.move(box["x"] + 62, box["y"] + 70)
+    assert page.text("#t-tip").startswith("consumer 0 w4 waits for full[0]\ncycles ")
 
 
 def test_a_trace_without_memory_says_so(watch, serve, trace):

@@ -36,11 +36,14 @@
   function openFile(model, file) {
     const source = model.data.source;
     shownFile = file;
+    const hasText = file >= 0 && source.files.length && typeof source.files[file].text === "string";
+    get("s-panes").classList.toggle("ptx-only", !hasText);
+    for (const pane of panes) if (pane) pane.height = 0;
     const title = get("s-python-title");
     if (file < 0 || !source.files.length) {
       title.textContent = "Source";
       panes[0] = note(get("s-python"), "This PTX names no source lines (no .loc directives): only the PTX can be followed.");
-    } else if (source.files[file].text === null || source.files[file].text === undefined) {
+    } else if (!hasText) {
       title.textContent = source.files[file].name;
       panes[0] = note(get("s-python"), `The trace names ${source.files[file].path} but carries no text of it.`);
     } else {

@@ -6,8 +6,14 @@
 
   function access(entry, i) {
     const label = i ? "second access" : "first access";
-    if (entry.step < 0) return app.element("span", { class: "access", title: entry.text }, `${label}: not in this CTA`);
-    return app.element("button", { class: "access", title: entry.text, onclick: () => app.goto(entry.step) }, label);
+    if (entry.event < 0) return app.element("span", { class: "access", title: entry.text }, `${label}: no event`);
+    const elsewhere = entry.cta !== app.model.data.header.cta;
+    const go = (e) => {
+      e.preventDefault();
+      if (elsewhere) app.open(entry.cta, 0, entry.event);
+      else app.goto(entry.step);
+    };
+    return app.element("button", { class: "access", title: entry.text, onclick: go }, elsewhere ? `${label}, CTA ${entry.cta}` : label);
   }
 
   app.views.push({

@@ -39,10 +39,12 @@
     get("h-message").hidden = !words;
   }
 
-  app.open = async function (cta, step) {
+  // Show a CTA at a step, or at an event of the trace where one is given.
+  app.open = async function (cta, step, event) {
     try {
       message("Loading the recording ...");
       app.show(app.decode(await app.source.recording(cta)), step);
+      if (event !== undefined) app.goto(app.model.steps.event.indexOf(event));
       message("");
     } catch (error) {
       message(`The recording of CTA ${cta} could not be shown: ${error.message}`);

@@ -32,7 +32,10 @@ def data(recording: Recording) -> dict[str, Any]:
 
 def _access(recording: Recording, access: Any) -> dict[str, Any]:
     event = getattr(access, "event", None)
-    return {"text": str(access), "step": -1 if event is None else int(recording.step_of(int(event)))}
+    if event is None or event < 0:
+        return {"text": str(access), "step": -1, "cta": recording.cta, "event": -1}
+    cta = getattr(access, "cta", recording.cta)
+    return {"text": str(access), "step": int(recording.step_of(int(event))), "cta": int(cta), "event": int(event)}
 
 
 def layout() -> html.Section:

@@ -87,8 +87,7 @@ def _warp_bars(recording: Recording, bars: _Bars, row: int, warp: int) -> None:
     if not len(own):
         return
     times = recording.steps["time"][own]
-    exits = times[recording.steps["kind"][own] == Event.EXITED]
-    now, last = int(times[0]), int(exits[-1] if len(exits) else recording.end)
+    now, last = int(times[0]), int(times[-1])
 
     def run(end: int) -> None:
         step = int(own[min(np.searchsorted(times, now), len(own) - 1)])
