@@ -218,9 +218,10 @@ def test_a_step_takes_at_most_a_few_frames(page):
 
 
 def test_hazards_and_errors_are_shown_and_lead_to_their_steps(watch, serve, made, trace):
-    event = int(np.flatnonzero(trace.events["kind"] == Event.TMA_ISSUED)[2])
-    access = SimpleNamespace(event=event)
-    hazard = SimpleNamespace(kind="race", message="stores must be ordered", first=access, second=access)
+    issued = trace.events["kind"] == Event.TMA_ISSUED
+    event, other = (int(np.flatnonzero(issued & (trace.events["cta"] == cta))[2]) for cta in (0, 1))
+    first, second = SimpleNamespace(event=event, cta=0), SimpleNamespace(event=other, cta=1)
+    hazard = SimpleNamespace(kind="race", message="stores must be ordered", first=first, second=second)
     replay = made.FilledReplay(trace, hazards=(hazard,))
     replay.error = DeadlockError("no warp can proceed at cycle 5,867", ("producer waits for empty[2]",))
     watched = watch()
@@ -230,9 +231,10 @@ def test_hazards_and_errors_are_shown_and_lead_to_their_steps(watch, serve, made
     watched.page.click("#z-list .access >> nth=0")
     watched.settle()
     assert watched.page.evaluate("h100sim.model.steps.event[h100sim.model.step]") == event
-    assert watched.text("#c-sentence").startswith(
-        "producer w0 gives the TMA engine a tensor load of 16,384 bytes, a[1]"
-    )
+    assert watched.text("#c-sentence").startswith("producer w0 gives the TMA engine a tensor load of 16,384 bytes, ")
+    assert watched.text("#z-list .access >> nth=1") == "second access, CTA 1"
+    watched.page.click("#z-list .access >> nth=1")
+    watched.page.wait_for_function(f"h100sim.model.steps.event[h100sim.model.step] === {other}")
 
 
 def test_a_kernel_without_sources_tiles_or_barriers_is_still_shown(watch, serve, trace):

@@ -59,11 +59,11 @@ def test_tiles_of_one_shape_share_a_layout(recording):
 
 
 def test_hazards_lead_to_steps_of_this_cta(trace, recording):
-    first = SimpleNamespace(event=int(recording.steps["event"][40]))
-    second = SimpleNamespace(event=int(np.flatnonzero(trace.events["cta"] == 1)[0]))
+    first = SimpleNamespace(event=int(recording.steps["event"][40]), cta=0)
+    second = SimpleNamespace(event=int(np.flatnonzero(trace.events["cta"] == 1)[0]), cta=1)
     hazard = SimpleNamespace(kind="race", message="two writes", first=first, second=second)
     data = hazards.data(dataclasses.replace(recording, hazards=(hazard,)))
-    assert [a["step"] for a in data["hazards"][0]["accesses"]] == [40, -1]
+    assert [(a["step"], a["cta"]) for a in data["hazards"][0]["accesses"]] == [(40, 0), (-1, 1)]
 
 
 def test_the_page_fits_on_the_wire(recording):
