@@ -1,8 +1,8 @@
 """The command line: ``h100sim list | run | check | serve | layout | validate``.
 
-Exit status: 0 clean; 1 the kernel ran and did something wrong (a hazard, a deadlock, an error, a result outside its
-allowance); 2 it could not be run (wrong usage, PTX that is not valid, a launch that CUDA would refuse). What is expensive
-to import is imported by the command that needs it.
+Exit status: 0 clean; 1 the kernel ran and did something wrong (a hazard, a deadlock, an error, a result outside
+its allowance); 2 it could not be run (wrong usage, PTX that is not valid, a launch that CUDA would refuse). What is
+expensive to import is imported by the command that needs it.
 """
 
 from __future__ import annotations
