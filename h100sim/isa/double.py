@@ -1,0 +1,73 @@
+"""Double precision: add sub mul fma mad div rcp sqrt min max abs neg copysign, with every rounding.
+
+rcp.approx.ftz.f64 and rsqrt.approx.f64 are in special_function.py.
+
+Spec: PTX ISA 9.1, "Floating Point Instructions". Measured: tests/data/ptx_scalar.npz.
+"""
+
+from __future__ import annotations
+
+from .float import rounding
+from .lane import Opcode, Operation, lane_instruction
+
+
+def _operation(count: int, body: str, mode: int = 0, pipe: str = "f64") -> Operation:
+    return Operation(("f64",), ("f64",) * count, (body,), pipe, style="serial" if mode else "vector")
+
+
+@lane_instruction("[add|sub|mul][.rn|.rz|.rm|.rp|].f64")
+def add_sub_mul(op: Opcode) -> Operation:
+    """d = a + b, a - b or a * b."""
+    mode = rounding(op)
+    if mode == 0:
+        return _operation(2, f"a {dict(add='+', sub='-', mul='*')[op.base]} b")
+    return _operation(
+        2, {"add": f"add64(a, b, {mode})", "sub": f"add64(a, -b, {mode})", "mul": f"mul64(a, b, {mode})"}[op.base], mode
+    )
+
+
+@lane_instruction("[fma|mad].[rn|rz|rm|rp].f64")
+def fma(op: Opcode) -> Operation:
+    """d = a * b + c with one rounding."""
+    mode = rounding(op)
+    return _operation(3, f"fma64_directed(a, b, c, {mode})" if mode else "fma64(a, b, c)", mode)
+
+
+@lane_instruction("div.[rn|rz|rm|rp].f64")
+def div(op: Opcode) -> Operation:
+    """d = a / b, correctly rounded."""
+    mode = rounding(op)
+    return _operation(2, f"div64(a, b, {mode})" if mode else "div64_nearest(a, b)", mode)
+
+
+@lane_instruction("rcp.[rn|rz|rm|rp].f64")
+def rcp(op: Opcode) -> Operation:
+    """d = 1 / a, correctly rounded."""
+    mode = rounding(op)
+    return _operation(1, f"div64(1.0, a, {mode})" if mode else "div64_nearest(1.0, a)", mode)
+
+
+@lane_instruction("sqrt.[rn|rz|rm|rp].f64")
+def sqrt(op: Opcode) -> Operation:
+    """d = the square root of a, correctly rounded."""
+    mode = rounding(op)
+    return _operation(1, f"sqrt64(a, {mode})" if mode else "sqrt64_nearest(a)", mode)
+
+
+@lane_instruction("[min|max].f64")
+def min_max(op: Opcode) -> Operation:
+    """d = the smaller or larger operand, the other one if one is NaN."""
+    return _operation(2, f"{op.base}64(a, b)")
+
+
+@lane_instruction("[abs|neg].f64")
+def abs_neg(op: Opcode) -> Operation:
+    """d = |a| or -a."""
+    return _operation(1, "abs(a)" if op.base == "abs" else "-a")
+
+
+@lane_instruction("copysign.f64")
+def copysign(op: Opcode) -> Operation:
+    """d = b with the sign of a."""
+    body = "(a & uint64(0x8000000000000000)) | (b & uint64(0x7FFFFFFFFFFFFFFF))"
+    return Operation(("b64",), ("b64", "b64"), (body,), "alu")

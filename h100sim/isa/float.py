@@ -1,0 +1,90 @@
+"""Single precision: add sub mul fma mad div rcp sqrt min max abs neg copysign, with rounding, .ftz and .sat.
+
+div.full, div.approx, rcp.approx and sqrt.approx are in special_function.py. NaN results are canonical.
+
+Spec: PTX ISA 9.1, "Floating Point Instructions". Measured: tests/data/ptx_scalar.npz.
+"""
+
+from __future__ import annotations
+
+from .lane import Opcode, Operation, lane_instruction
+
+_ROUNDINGS = ("rn", "rz", "rm", "rp")
+
+
+def rounding(op: Opcode) -> int:
+    """Return the rounding mode: 0 to nearest even (also where none is written), 1 toward zero, 2 down, 3 up."""
+    return _ROUNDINGS.index(op.choose(*_ROUNDINGS) or "rn")
+
+
+def _finish(op: Opcode, count: int, body: str, pipe: str = "fma") -> Operation:
+    """Apply .ftz to inputs and result and .sat to the result."""
+    let = ()
+    if op.has("ftz"):
+        let = tuple(f"{name} = flush32({name})" for name in "abc"[:count])
+        body = f"flush32({body})"
+    if op.has("sat"):
+        body = f"saturate32({body})"
+    return Operation(("f32",), ("f32",) * count, (body,), pipe, let)
+
+
+@lane_instruction("[add|sub|mul][.rn|.rz|.rm|.rp|][.ftz|][.sat|].f32")
+def add_sub_mul(op: Opcode) -> Operation:
+    """d = a + b, a - b or a * b."""
+    mode = rounding(op)
+    sign = {"add": "+", "sub": "-", "mul": "*"}[op.base]
+    if mode == 0:
+        return _finish(op, 2, f"a {sign} b")
+    if op.base == "mul":
+        return _finish(op, 2, f"mul32(a, b, {mode})")
+    return _finish(op, 2, f"add32(a, {'b' if op.base == 'add' else '-b'}, {mode})")
+
+
+@lane_instruction("[fma|mad].[rn|rz|rm|rp][.ftz|][.sat|].f32")
+def fma(op: Opcode) -> Operation:
+    """d = a * b + c with one rounding."""
+    mode = rounding(op)
+    return _finish(op, 3, f"fma32_directed(a, b, c, {mode})" if mode else "fma32(a, b, c)")
+
+
+@lane_instruction("div.[rn|rz|rm|rp][.ftz|].f32")
+def div(op: Opcode) -> Operation:
+    """d = a / b, correctly rounded."""
+    mode = rounding(op)
+    return _finish(op, 2, f"div32(a, b, {mode})" if mode else "div32_nearest(a, b)", "mufu")
+
+
+@lane_instruction("rcp.[rn|rz|rm|rp][.ftz|].f32")
+def rcp(op: Opcode) -> Operation:
+    """d = 1 / a, correctly rounded."""
+    mode = rounding(op)
+    return _finish(op, 1, f"div32(float32(1), a, {mode})" if mode else "div32_nearest(float32(1), a)", "mufu")
+
+
+@lane_instruction("sqrt.[rn|rz|rm|rp][.ftz|].f32")
+def sqrt(op: Opcode) -> Operation:
+    """d = the square root of a, correctly rounded."""
+    mode = rounding(op)
+    return _finish(op, 1, f"sqrt32(a, {mode})" if mode else "sqrt32_nearest(a)", "mufu")
+
+
+@lane_instruction("[min|max][.ftz|][.NaN|][.xorsign.abs|].f32")
+def min_max(op: Opcode) -> Operation:
+    """d = the smaller or larger operand; .NaN: NaN if either is; .xorsign.abs: of magnitudes, with the product's sign."""
+    name = f"{op.base}32{'_nan' if op.has('NaN') else ''}"
+    if op.has("xorsign"):
+        name += "_xorsign"
+    return _finish(op, 2, f"{name}(a, b)", "alu")
+
+
+@lane_instruction("[abs|neg][.ftz|].f32")
+def abs_neg(op: Opcode) -> Operation:
+    """d = |a| or -a."""
+    return _finish(op, 1, "abs(a)" if op.base == "abs" else "-a")
+
+
+@lane_instruction("copysign.f32")
+def copysign(op: Opcode) -> Operation:
+    """d = b with the sign of a."""
+    body = "(a & uint32(0x80000000)) | (b & uint32(0x7FFFFFFF))"
+    return Operation(("b32",), ("b32", "b32"), (body,), "alu")

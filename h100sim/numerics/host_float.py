@@ -1,0 +1,121 @@
+"""The host's own IEEE 754 instructions: bit casts, fused multiply-add, and lane scratch space on the stack.
+
+Numba offers no fused multiply-add and no cast of a value that it just loaded, so they are one LLVM instruction each here.
+With NUMBA_DISABLE_JIT=1 plain Python twins take their place.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+__all__ = ["f32_bits", "f32_value", "f64_bits", "f64_value", "fma32", "fma64"]
+
+
+def _bit_cast(source: types.Type, target: types.Type):
+    """Return an intrinsic that reads the bits of one type as another type of the same width."""
+
+    @intrinsic
+    def cast(typingctx, value):
+        def codegen(context, builder, signature, args):
+            return builder.bitcast(args[0], context.get_value_type(target))
+
+        return target(source), codegen
+
+    return cast
+
+
+def _fused(type_: types.Type):
+    """Return an intrinsic for a * b + c with a single rounding to nearest even."""
+
+    @intrinsic
+    def fused(typingctx, a, b, c):
+        def codegen(context, builder, signature, args):
+            return builder.fma(*args)
+
+        return type_(type_, type_, type_), codegen
+
+    return fused
+
+
+def _exact_fma(a, b, c, dtype):
+    """Return a * b + c rounded once, in plain Python."""
+    a, b, c = dtype(a), dtype(b), dtype(c)
+    with np.errstate(all="ignore"):
+        if not (np.isfinite(a) and np.isfinite(b) and np.isfinite(c)):
+            return dtype(a * b + c)
+    exact = Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))
+    if exact == 0:
+        with np.errstate(all="ignore"):
+            return dtype(dtype(a * b) + c) if c == 0 or a == 0 or b == 0 else dtype(0.0)
+    return _round_fraction(exact, dtype)
+
+
+def _round_fraction(exact: Fraction, dtype):
+    """Round a non-zero rational to nearest even in a NumPy float type; overflow gives infinity."""
+    info = np.finfo(dtype)
+    magnitude = abs(exact)
+    exponent = magnitude.numerator.bit_length() - magnitude.denominator.bit_length()
+    if Fraction(2) ** exponent > magnitude:
+        exponent -= 1
+    quantum = Fraction(2) ** (max(exponent, int(info.minexp)) - int(info.nmant))
+    steps = round(magnitude / quantum)
+    if steps * quantum >= Fraction(2) ** int(info.maxexp):
+        return dtype(np.copysign(np.inf, -1.0 if exact < 0 else 1.0))
+    value = dtype(float(steps * quantum))
+    return -value if exact < 0 else value
+
+
+if numba.config.DISABLE_JIT:
+
+    def f32_value(bits):
+        """Return the float32 with the given bits."""
+        return np.uint32(bits).view(np.float32)
+
+    def f32_bits(value):
+        """Return the bits of a float32."""
+        return np.float32(value).view(np.uint32)
+
+    def f64_value(bits):
+        """Return the float64 with the given bits."""
+        return np.uint64(bits).view(np.float64)
+
+    def f64_bits(value):
+        """Return the bits of a float64."""
+        return np.float64(value).view(np.uint64)
+
+    def fma32(a, b, c):
+        """Return a * b + c in float32 with one rounding."""
+        return _exact_fma(a, b, c, np.float32)
+
+    def fma64(a, b, c):
+        """Return a * b + c in float64 with one rounding."""
+        return _exact_fma(a, b, c, np.float64)
+
+else:
+    f32_value = _bit_cast(types.uint32, types.float32)
+    f32_bits = _bit_cast(types.float32, types.uint32)
+    f64_value = _bit_cast(types.uint64, types.float64)
+    f64_bits = _bit_cast(types.float64, types.uint64)
+    fma32 = _fused(types.float32)
+    fma64 = _fused(types.float64)
+
+
+@intrinsic
+def stack(typingctx, size_bytes):
+    """Return a pointer to ``size_bytes`` (a literal) of the caller's stack, aligned to 64 bytes."""
+    if not isinstance(size_bytes, types.IntegerLiteral):
+        return None
+
+    def codegen(context, builder, signature, args):
+        pointer = cgutils.alloca_once(builder, ir.ArrayType(ir.IntType(8), size_bytes.literal_value))
+        pointer.align = 64
+        return builder.bitcast(pointer, cgutils.voidptr_t)
+
+    return types.voidptr(size_bytes), codegen
