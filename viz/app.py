@@ -52,7 +52,7 @@ def serve(replay: Any, port: int = 8050, open_browser: bool = False) -> None:
         try:
             probe.bind((HOST, port))
         except OSError as error:
-            raise UsageError(f"port must be free, not {port} ({error.strerror.lower()})") from error
+            raise UsageError(f"port must be free, not {port} ({str(error.strerror).lower()})") from error
     url = f"http://{HOST}:{port}/"
     print(f"Serving on {url} (Ctrl+C stops)")
     print(

@@ -33,6 +33,12 @@ def _words(name: str) -> str:
     return name.lower().replace("_", " ")
 
 
+def _button(name: str, text: str, title: str) -> html.Button:
+    # The name for screen readers has a hyphen, which no keyword has.
+    attributes: dict[str, Any] = {"aria-label": title}
+    return html.Button(text, id=name, title=title, **attributes)
+
+
 def layout() -> html.Div:
     buttons = (
         ("first", "|◀", "First step (Home)"),
@@ -44,10 +50,7 @@ def layout() -> html.Div:
     return html.Div(
         [
             html.Div(
-                [
-                    html.Button(text, id=f"c-{name}", title=title, **{"aria-label": title})
-                    for name, text, title in buttons
-                ],
+                [_button(f"c-{name}", text, title) for name, text, title in buttons],
                 id="c-buttons",
             ),
             html.Label(
@@ -69,7 +72,7 @@ def layout() -> html.Div:
                 [html.Div(id="c-scrub-done"), html.Div(id="c-scrub-thumb")], id="c-scrub", role="slider", tabIndex=0
             ),
             html.Span(id="c-position"),
-            html.Button("?", id="c-help-button", title="Keys (?)", **{"aria-label": "Keys"}),
+            _button("c-help-button", "?", "Keys (?)"),
             html.Div(id="c-sentence"),
             html.Div(id="c-help", hidden=True),
         ],

@@ -90,7 +90,7 @@ def _warp_bars(recording: Recording, bars: _Bars, row: int, warp: int) -> None:
     now, last = int(times[0]), int(times[-1])
 
     def run(end: int) -> None:
-        step = int(own[min(np.searchsorted(times, now), len(own) - 1)])
+        step = int(own[min(int(np.searchsorted(times, now)), len(own) - 1)])
         bars.add(row, now, end, Category.RUNNING, "", step)
 
     waits = np.sort(recording.waits[recording.waits["warp"] == warp], order="blocked")
