@@ -13,7 +13,8 @@ from .. import faults
 from .. import state as S
 from ..native import i64, jit
 from ..ptx.module import Instruction, Operand, Pair, Sink
-from ..services import fail, gather
+from ..services import block, fail, gather, lanes_at, wake
+from ..trace import Wait
 from .machine import (
     Environment,
     MachineOp,
@@ -27,6 +28,9 @@ from .machine import (
 )
 
 _FULL = 0xFFFFFFFF
+_RECONVERGENCE = int(Wait.RECONVERGENCE)
+#: What lanes at a bar.warp.sync wait for; other instructions use their own number.
+_ANY_WARP_BARRIER = -1
 _SHUFFLES = ("idx", "up", "down", "bfly")
 _VOTES = ("all", "any", "uni", "ballot")
 _REDUCTIONS = ("add", "min", "max", "and", "or", "xor")
@@ -43,9 +47,22 @@ def members_of(ctx, regs, ops, k, mask):
 
 
 def warp_sync(regs, mask, ops, ctx):
-    """members."""
-    lanes = members_of(ctx, regs, ops, 0, mask)
-    return S.S_ERROR if lanes < 0 else S.S_BLOCK if lanes == 0 else S.S_NEXT
+    """members: any bar.warp.sync will do, lanes need not stand at the same one."""
+    c = S.context(ctx)
+    W = S.warps(ctx)[c.warp]
+    node = S.nodes(ctx)[c.warp * S.NODES_PER_WARP + c.node]
+    members = get(regs, operand(ops, 0), first_lane(mask)) & _FULL
+    if mask & ~members:
+        return fail(ctx, faults.SHUFFLE_MASK, members, 0, 0)
+    if node.woken == 1 and node.wait == _RECONVERGENCE:
+        return S.S_NEXT
+    if lanes_at(ctx, c.warp, _RECONVERGENCE, _ANY_WARP_BARRIER) & members != members & W.alive:
+        return block(ctx, _RECONVERGENCE, _ANY_WARP_BARRIER, 0, members)
+    for n in range(S.NODES_PER_WARP):
+        other = S.nodes(ctx)[c.warp * S.NODES_PER_WARP + n]
+        if other.state == S.BLOCKED and other.wait == _RECONVERGENCE and other.wait_object == _ANY_WARP_BARRIER:
+            wake(ctx, c.warp, n, c.now + 1)
+    return S.S_NEXT
 
 
 def elect(regs, mask, ops, ctx):

@@ -27,11 +27,10 @@ from ..isa.machine import (
     immediate,
     machine_instruction,
     operand,
-    put,
     refuse,
 )
 from ..layouts.descriptor import gather_operand
-from ..native import as_pointer, call, i64, jit, u8
+from ..native import as_pointer, call, i64, jit, u8, u32
 from ..numerics.tensor_core import address_of_step, code_of
 from ..ptx.module import Imm, Instruction, Operand
 from ..services import ITEM_ASYNC, PRIORITY_UNIT, block, emit, emit_here, fail, free_async, new_async, push, wake
@@ -198,8 +197,8 @@ def read_fragment_a(ctx, n, element_bits, depth, a):
 
 
 @jit
-def read_accumulator(ctx, n, d):
-    """Read D from the registers of the four warps into ``d`` (64, N): 32-bit elements, or 16-bit ones with HALF_D."""
+def move_accumulator(ctx, n, d, write):
+    """Copy D between the registers of the four warps and ``d`` (64, N): 32-bit elements, or 16-bit ones with HALF_D."""
     c = S.context(ctx)
     A = S.asyncs(ctx)[n]
     ins = S.instructions(ctx)[A.pc]
@@ -208,38 +207,21 @@ def read_accumulator(ctx, n, d):
     for w in range(4):
         regs = S.warps(ctx)[first + w].regs
         for r in range(ins.imm3):
-            op = operand(ins.ops, r)
+            held = u32(regs + (operand(ins.ops, r) & ~63), 32)
+            # A 16-bit accumulator has two neighbouring columns in one register, a 32-bit one has one.
+            k = r if half else r >> 1
+            top, left = 16 * w + 8 * (k & 1), 8 * (k >> 1)
             for lane in range(32):
-                word = get(regs, op, lane)
-                if half:
-                    row = 16 * w + lane // 4 + 8 * (r & 1)
-                    column = 8 * (r >> 1) + 2 * (lane % 4)
-                    d[row, column] = word & 0xFFFF
-                    d[row, column + 1] = (word >> 16) & 0xFFFF
+                row, column = top + (lane >> 2), left + 2 * (lane & 3)
+                if half and write:
+                    held[lane] = d[row, column] | (d[row, column + 1] << np.uint32(16))
+                elif half:
+                    d[row, column] = held[lane] & np.uint32(0xFFFF)
+                    d[row, column + 1] = held[lane] >> np.uint32(16)
+                elif write:
+                    held[lane] = d[row, column + (r & 1)]
                 else:
-                    d[16 * w + lane // 4 + 8 * ((r >> 1) & 1), 8 * (r >> 2) + 2 * (lane % 4) + (r & 1)] = word
-
-
-@jit
-def write_accumulator(ctx, n, d):
-    """Write ``d`` back to the registers of the four warps."""
-    c = S.context(ctx)
-    A = S.asyncs(ctx)[n]
-    ins = S.instructions(ctx)[A.pc]
-    half = ins.imm2 & HALF_D
-    first = A.cta * c.warps_per_cta + (S.warps(ctx)[A.warp].rank & ~3)
-    for w in range(4):
-        regs = S.warps(ctx)[first + w].regs
-        for r in range(ins.imm3):
-            op = operand(ins.ops, r)
-            for lane in range(32):
-                if half:
-                    row = 16 * w + lane // 4 + 8 * (r & 1)
-                    column = 8 * (r >> 1) + 2 * (lane % 4)
-                    put(regs, op, lane, np.int64(d[row, column]) | (np.int64(d[row, column + 1]) << 16))
-                else:
-                    row = 16 * w + lane // 4 + 8 * ((r >> 1) & 1)
-                    put(regs, op, lane, np.int64(d[row, 8 * (r >> 2) + 2 * (lane % 4) + (r & 1)]))
+                    d[row, column + (r & 1)] = held[lane]
 
 
 def complete(n, time, unused, ctx):
@@ -265,7 +247,7 @@ def complete(n, time, unused, ctx):
         if outside >= 0:
             return fail(ctx, faults.DESCRIPTOR_OUT_OF_RANGE, outside, 1, c.shared_size)
         if A.scale_d:
-            read_accumulator(ctx, n, d)
+            move_accumulator(ctx, n, d, False)
         words = i64(c.scratch + _BLOCK, 13)
         words[0], words[1], words[2], words[3], words[4] = ins.imm5 & 0xFFFFFFFF, 1, 64, columns, depth
         words[5], words[6], words[7], words[8] = c.scratch + _A, c.scratch + _B, c.scratch + _D, 0
@@ -274,7 +256,7 @@ def complete(n, time, unused, ctx):
         words[11] = 1 if flags & NEGATE_B else 0
         words[12] = 1 if flags & SATURATE else 0
         call(i64(c.step_functions, 3)[ins.imm5 >> 32], c.scratch + _BLOCK, 0, 0, 0)
-        write_accumulator(ctx, n, d)
+        move_accumulator(ctx, n, d, True)
     retire(ctx, n)
     return S.S_NEXT
 
