@@ -1,0 +1,83 @@
+"""Hardware questions, one per file, each a small PTX kernel and what to make of its answer.
+
+A probe is a module with ``QUESTION`` (a sentence), ``SETTLES`` (where the answer is used) and ``measure(launch)``,
+which returns a dict of plain values. ``launch(ptx, name, grid, block, args, shared_mem=0)`` runs a kernel, here or on a
+GPU, and writes arrays back in place, so the same probe asks the simulator and the silicon. Results are kept in
+``validate/silicon/<probe>.json`` with the card, the driver and the date.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from h100sim.errors import UsageError
+
+SILICON = Path(__file__).parent.parent / "silicon"
+
+Launch = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A hardware question. ``measure`` takes a launch function and returns name -> number (or list of numbers)."""
+
+    name: str
+    question: str
+    settles: str
+    measure: Callable[[Launch], dict[str, Any]]
+
+
+def registry() -> dict[str, Probe]:
+    """Return every probe of this package by name."""
+    names = sorted(info.name for info in pkgutil.iter_modules(__path__) if not info.name.startswith("_"))
+    modules = {name: importlib.import_module(f"{__name__}.{name}") for name in names}
+    return {
+        name: Probe(name, m.QUESTION, m.SETTLES, m.measure) for name, m in modules.items() if hasattr(m, "QUESTION")
+    }
+
+
+def probe(name: str) -> Probe:
+    """Return a probe by name. Raises UsageError, naming those that there are."""
+    probes = registry()
+    if name not in probes:
+        raise UsageError(f"probe must be one of {', '.join(probes)}, not {name}")
+    return probes[name]
+
+
+def ask(name: str, on: str) -> dict[str, Any]:
+    """Ask the simulator ("sim") or the GPU ("gpu"); return the question, who answered, and the answer."""
+    asked = probe(name)
+    launch, who = _launcher(on)
+    answer = asked.measure(launch)
+    return {"probe": name, "question": asked.question, "settles": asked.settles, **who, "results": answer}
+
+
+def silicon_answer(name: str) -> dict[str, Any] | None:
+    """Return the committed answer of silicon, or None if there is none."""
+    path = SILICON / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def _launcher(on: str) -> tuple[Launch, dict[str, Any]]:
+    if on == "gpu":
+        from .. import gpu
+
+        return gpu.launch, gpu.card().as_dict()
+    if on == "sim":
+        import h100sim
+
+        device = h100sim.Device("h200-sxm")
+
+        def launch(ptx: str, name: str, grid: Any, block: Any, args: Any, *, shared_mem: int = 0) -> Any:
+            function = h100sim.RawModule(code=ptx).get_function(name)
+            function.max_dynamic_shared_size_bytes = shared_mem
+            return function(grid, block, args, shared_mem=shared_mem, device=device, checks="off")
+
+        return launch, {"card": "simulated h200-sxm"}
+    raise UsageError(f"on must be sim or gpu, not {on}")

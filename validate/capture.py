@@ -1,0 +1,151 @@
+"""What a program computes on silicon, written down so that tests can hold the simulator to it without a GPU.
+
+A capture is ``NAME.json`` (card, driver, date, the digests of the PTX, of the inputs and of the outputs, cycles per
+CTA) and ``NAME.npz`` (the bits of a few tiles of each output, for finding out what differs when a digest does).
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from h100sim.errors import UsageError
+
+from . import compare, gpu
+
+SILICON = Path(__file__).parent / "silicon"
+
+#: Rows and columns of a kept tile.
+TILE = 64
+
+#: Launches with clock records: the first ones warm the caches and the clock and are not kept.
+WARM_UPS, RECORDED = 3, 10
+
+
+@dataclass(frozen=True)
+class Capture:
+    """A committed capture: what ``NAME.json`` says and the tiles of ``NAME.npz`` (key ``<output>_<row>_<column>``)."""
+
+    name: str
+    facts: dict[str, Any]
+    tiles: dict[str, np.ndarray]
+
+
+def build(program: str, config: dict[str, Any], seed: int) -> tuple[Any, list[np.ndarray], dict[str, Any]]:
+    """Return the kernel of a program, its arrays (outputs poisoned) and its whole configuration."""
+    module = importlib.import_module(f"tk_programs.{program}")
+    whole = {**module.CONFIG, **config}
+    kernel = module.build(**whole)
+    arrays = kernel.arrays(*module.inputs(seed, **whole))
+    for argument, array in zip(kernel.arguments, arrays, strict=True):
+        if argument.is_output and not argument.is_input:
+            array.view(np.uint8)[...] = gpu.POISON
+    return kernel, arrays, whole
+
+
+def capture(program: str, out: Path, name: str | None = None, seed: int = 0, **config: Any) -> Path:
+    """Run a program on the GPU and write its capture into a folder; return the path of the JSON file."""
+    kernel, arrays, whole = build(program, config, seed)
+    digests = [compare.sha256(array) for array in arrays]
+    run = gpu.run(kernel, arrays)
+    outputs = {a.name: x for a, x in zip(kernel.arguments, arrays, strict=True) if a.is_output}
+    inputs = {a.name: d for a, d in zip(kernel.arguments, digests, strict=True) if a.is_input}
+    facts = {
+        **run.card.as_dict(),
+        "program": program,
+        "config": whole,
+        "seed": seed,
+        "ptx_sha256": compare.ptx_sha256(kernel.ptx),
+        "inputs_sha256": inputs,
+        "outputs_sha256": {key: compare.sha256(array) for key, array in outputs.items()},
+        "outputs_shape": {key: list(array.shape) for key, array in outputs.items()},
+        "outputs_type": {key: array.dtype.name for key, array in outputs.items()},
+        "grid": list(kernel.grid),
+        "cycles": recorded_cycles(program, config, seed),
+    }
+    stem = name or default_name(program, whole)
+    out.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(out / f"{stem}.npz", **{k: v for key, x in outputs.items() for k, v in tiles(key, x).items()})
+    path = out / f"{stem}.json"
+    path.write_text(json.dumps(facts, indent=1) + "\n")
+    return path
+
+
+def recorded_cycles(program: str, config: dict[str, Any], seed: int) -> dict[str, Any]:
+    """Return the cycles of each CTA (median over launches) and of whole launches, from clock records.
+
+    A launch lasts from its first start to its last end, in nanoseconds: the clocks of SMs are not synchronised.
+    """
+    launches = []
+    for k in range(WARM_UPS + RECORDED):
+        kernel, arrays, _ = build(program, config, seed)
+        run = gpu.run(kernel, arrays, record_clocks=True)
+        if k >= WARM_UPS:
+            launches.append(run.records)
+    per_cta = np.median([launch["end"] - launch["start"] for launch in launches], axis=0)
+    lasted = [int(launch["end_ns"].max() - launch["start_ns"].min()) for launch in launches]
+    return {
+        "launches": RECORDED,
+        "cta_median": [int(cycles) for cycles in per_cta],
+        "cta_sm": [int(sm) for sm in launches[-1]["sm"]],
+        "launch_ns": lasted,
+    }
+
+
+def default_name(program: str, config: dict[str, Any]) -> str:
+    """Return "gemm_256" for the GEMM of 256: the program and its first setting."""
+    first = next(iter(config.values()), "")
+    return f"{program}_{first}" if first != "" else program
+
+
+def tiles(name: str, array: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the bits of the corner tiles and the middle one of the last two dimensions."""
+    matrix = compare.bits(array).reshape(-1, array.shape[-1])
+    rows, cols = (max(0, size - TILE) for size in matrix.shape)
+    corners = {(0, 0), (0, cols), (rows, 0), (rows, cols), (rows // 2, cols // 2)}
+    return {f"{name}_{r}_{c}": matrix[r : r + TILE, c : c + TILE] for r, c in sorted(corners)}
+
+
+def load(name: str, folder: Path = SILICON) -> Capture:
+    """Return a capture. Raises UsageError if there is none of that name."""
+    path = folder / f"{name}.json"
+    if not path.exists():
+        raise UsageError(f"capture must be one of {', '.join(names(folder)) or 'none'}, not {name}")
+    facts = json.loads(path.read_text())
+    with np.load(folder / f"{name}.npz") as archive:
+        return Capture(name, facts, {key: archive[key] for key in archive.files})
+
+
+def names(folder: Path = SILICON) -> list[str]:
+    """Return the names of the captures of programs in a folder."""
+    return [p.stem for p in sorted(folder.glob("*.json")) if '"outputs_sha256"' in p.read_text()]
+
+
+def differences(capture: Capture, outputs: dict[str, np.ndarray]) -> list[str]:
+    """Return what differs between a capture and outputs by name: nothing if every bit is the same."""
+    found = []
+    for key, digest in capture.facts["outputs_sha256"].items():
+        if compare.sha256(outputs[key]) == digest:
+            continue
+        here = tiles(key, outputs[key])
+        wrong = [(tile, compare.compare(bits, here[tile])) for tile, bits in capture.tiles.items() if tile in here]
+        shown = [f"{tile}: {result}" for tile, result in wrong if not result.is_equal]
+        found.append("\n".join([f"{key} differs from silicon", *(shown or ["outside the kept tiles only"])]))
+    return found
+
+
+def simulated(capture: Capture, **options: Any) -> tuple[dict[str, np.ndarray], Any]:
+    """Run the program of a capture in the simulator; return its outputs by name and the Run."""
+    facts = capture.facts
+    module = importlib.import_module(f"tk_programs.{facts['program']}")
+    kernel = module.build(**facts["config"])
+    outputs = kernel.run(*module.inputs(facts["seed"], **facts["config"]), **options)
+    listed: Sequence[np.ndarray] = outputs if isinstance(outputs, tuple) else (outputs,)
+    written = [a.name for a in kernel.arguments if a.is_output]
+    return dict(zip(written, listed, strict=True)), kernel.last_run

@@ -1,0 +1,44 @@
+"""How long until a dependent instruction can use the result of an arithmetic instruction?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .timed_kernel import per_repetition, timed_kernel
+
+QUESTION = "How many cycles does each instruction of a dependent chain take, in one warp?"
+SETTLES = "h100sim/devices.py, Issue: the *_latency fields"
+
+#: Opcode of the chain, its operands, and the registers they need; %x carries the chain.
+CHAINS = {
+    "fma.rn.f32": "fma.rn.f32 %f0, %f0, %f1, %f2;",
+    "mad.lo.s32": "mad.lo.s32 %x, %x, %i1, %i2;",
+    "lop3.b32": "lop3.b32 %x, %x, %i1, %i2, 0x96;",
+    "fma.rn.f16x2": "fma.rn.f16x2 %x, %x, %i1, %i2;",
+    "ex2.approx.ftz.f32": "ex2.approx.ftz.f32 %f0, %f0;",
+    "fma.rn.f64": "fma.rn.f64 %d0, %d0, %d1, %d2;",
+    "shfl.sync.bfly.b32": "shfl.sync.bfly.b32 %x, %x, 1, 31, 0xffffffff;",
+}
+
+_REGISTERS = ".reg .f32 %f<4>; .reg .f64 %d<4>; .reg .b32 %i<4>; .reg .b32 %low, %high;"
+
+#: Operands come from the parameter, so that nothing can be folded; the chains start from %z, so after the clock.
+_SETUP = """cvt.rn.f32.u32 %f1, %zero;
+    mov.f32 %f2, %f1;
+    mov.b32 %i1, %zero;
+    mov.b32 %i2, %lane;
+    cvt.rn.f64.u32 %d1, %zero;
+    mov.f64 %d2, %d1;"""
+
+_START = "cvt.rn.f32.u32 %f0, %z; cvt.rn.f64.u32 %d0, %z; mov.b32 %x, %z;"
+_END = "mov.b64 {%low, %high}, %d0; mov.b32 %i3, %f0; xor.b32 %x, %x, %i3; xor.b32 %x, %x, %low;"
+
+
+def measure(launch: Callable[..., Any]) -> dict[str, Any]:
+    """Return opcode -> cycles per instruction of a dependent chain."""
+
+    def text(line: str) -> Callable[[int], str]:
+        return lambda n: timed_kernel("\n    ".join([_START, *[line] * n, _END]), _REGISTERS, _SETUP)
+
+    return {opcode: per_repetition(launch, text(line), few=32, many=160) for opcode, line in CHAINS.items()}
