@@ -1,9 +1,9 @@
 """The DSL: kernels for Hopper in ThunderKittens' vocabulary, written in Python and traced once into PTX.
 
-Tiles are ``st`` (shared), ``rt`` (registers) and ``gl`` (global), vectors ``sv``, ``col_vec`` and ``row_vec``. Operations
-put their destination first and are named by who executes them: ``tma.*`` and ``arrive`` one thread, ``warp.*`` each warp,
-``warpgroup.*`` four warps together. Coordinates count tiles; ``tma.expect_bytes`` is an arrival.
-"""
+Tiles are ``st`` (shared), ``rt`` (registers) and ``gl`` (global), vectors ``sv``, ``col_vec`` and ``row_vec``.
+Operations put their destination first and are named by who executes them: ``tma.*`` and ``arrive`` one thread,
+``warp.*`` each warp, ``warpgroup.*`` four warps together. Coordinates count tiles; ``tma.expect_bytes`` is an
+arrival."""
 
 from . import tma, warp, warpgroup
 from .builder import MAX_SHARED_BYTES

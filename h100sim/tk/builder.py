@@ -1,9 +1,8 @@
 """The kernel under construction: what a traced Python function has emitted so far, and where in Python it came from.
 
 One :class:`Builder` lives for the time of one trace. Every function of the DSL finds it with :func:`current`, appends
-instructions with :meth:`Builder.emit` and never looks at text again. Each line of PTX remembers the innermost Python line
-outside this package, which becomes its ``.loc``, its comment and its entry in the source map.
-"""
+instructions with :meth:`Builder.emit` and never looks at text again. Each line of PTX remembers the innermost Python
+line outside this package, which becomes its ``.loc``, its comment and its entry in the source map."""
 
 from __future__ import annotations
 
@@ -20,7 +19,8 @@ from typing import Any
 
 from ..errors import UsageError, Where
 
-#: Spec: CUDA C++ Programming Guide 13.0, "Compute Capabilities", table "Technical Specifications": 227 KB for a CTA of 9.0.
+#: Spec: CUDA C++ Programming Guide 13.0, "Compute Capabilities", table "Technical Specifications": 227 KB for a CTA
+#: of 9.0.
 MAX_SHARED_BYTES = 227 * 1024
 #: Offset of the first byte that a kernel may use in the CTA's shared window; the driver keeps the 1,024 before it.
 #: Measured: tests/data/tma_*.npz were captured with dynamic shared memory at this offset.
@@ -58,8 +58,8 @@ class Line:
 
 @dataclass(frozen=True)
 class Scope:
-    """Who executes the code being traced: ``level`` "cta", "warpgroup", "warp" or "thread" and the ranks of the warps in
-    the CTA. At level "warpgroup" each of the warpgroups executes the code as a group of its own."""
+    """Who executes the code being traced: ``level`` "cta", "warpgroup", "warp" or "thread" and the ranks of the warps
+    in the CTA. At level "warpgroup" each of the warpgroups executes the code as a group of its own."""
 
     level: str
     warps: tuple[int, ...]
@@ -136,8 +136,8 @@ class Builder:
         self.declarations.append(declaration)
 
     def once(self, name: str, kind: str, *instructions: str) -> str:
-        """Return the register that holds a value computed in the prologue, the same for every caller. ``instructions`` are
-        templates in which ``{d}`` stands for the register."""
+        """Return the register that holds a value computed in the prologue, the same for every caller.
+        ``instructions`` are templates in which ``{d}`` stands for the register."""
         if name not in self._cached:
             self._cached[name] = f"%{name}"
             types = {"r": "b32", "rd": "b64", "p": "pred"}
@@ -154,8 +154,8 @@ class Builder:
 
     @contextmanager
     def block(self, kind: str, scope: Scope | None = None) -> Iterator[None]:
-        """Trace a loop body or branch. A body that Python left early (``break``, ``return``) is an error, since the trace
-        sees it only once."""
+        """Trace a loop body or branch. A body that Python left early (``break``, ``return``) is an error, since the
+        trace sees it only once."""
         opened = (kind, here())
         self.blocks.append(opened)
         if scope is not None:
@@ -181,6 +181,11 @@ class Builder:
                 "a loop body runs once in Python; use tk.when for conditions of the kernel",
             )
 
+    def end(self) -> None:
+        """Append the return. Raises UsageError if a block is still open."""
+        self.check_closed()
+        self.lines.append(Line("ret;", self.entry_location, 0))
+
     def label_of_role(self, name: str, warpgroups: tuple[int, ...]) -> None:
         """Name the role that warpgroups play; the first name stays."""
         for index, w in enumerate(warpgroups):
@@ -194,8 +199,9 @@ class Builder:
         """Return the offset of new shared memory from the start of the kernel's dynamic shared memory."""
         offset = -(-self.shared_bytes // align) * align
         if offset + size_bytes > MAX_SHARED_BYTES:
+            total = offset + size_bytes
             raise usage(
-                f"shared memory of a CTA must be at most {MAX_SHARED_BYTES:,} bytes, not {offset + size_bytes:,} with {what}",
+                f"shared memory of a CTA must be at most {MAX_SHARED_BYTES:,} bytes, not {total:,} with {what}",
                 'CUDA C++ Programming Guide 13.0, "Compute Capabilities"',
             )
         self.shared_bytes = offset + size_bytes
@@ -211,7 +217,8 @@ class Builder:
             self.names[id(thing)] = self._unused(name)
 
     def name_of(self, thing: Any, otherwise: str) -> str:
-        """Return the name of a watched object: given, or of the variable that holds it now, or ``otherwise`` numbered."""
+        """Return the name of a watched object: given, or of the variable that holds it now, or ``otherwise``
+        numbered."""
         if id(thing) not in self.names:
             self.look_for_names()
         if id(thing) not in self.names:
@@ -282,7 +289,8 @@ def usage(message: str, rule: str = "") -> UsageError:
 
 
 def require_scope(operation: str, *levels: str) -> Scope:
-    """Return the scope. Raises UsageError unless it is of one of ``levels``; a CTA of one warpgroup or one warp is one."""
+    """Return the scope. Raises UsageError unless it is of one of ``levels``; a CTA of one warpgroup or one warp is
+    one."""
     scope = current().scope
     also = {4: "warpgroup", 1: "warp"}.get(len(scope.warps)) if scope.level == "cta" else None
     if scope.level not in levels and also not in levels:

@@ -1,13 +1,13 @@
 """Who executes what: loops, branches, roles of warpgroups, single warps and single threads.
 
-A Python ``for`` over :func:`range_` (``tk.range``) becomes one loop of the kernel, whose body Python traces once; a ``for``
-over Python's own ``range`` unrolls. ``with`` blocks guard their body: :func:`when` by a condition, :func:`warpgroups`,
-:func:`warps` and :func:`elect` by who executes. Each also narrows the *scope*, which operations check.
-"""
+A Python ``for`` over :func:`range_` (``tk.range``) becomes one loop of the kernel, whose body Python traces once; a
+``for`` over Python's own ``range`` unrolls. ``with`` blocks guard their body: :func:`when` by a condition,
+:func:`warpgroups`, :func:`warps` and :func:`elect` by who executes. Each also narrows the *scope*, which operations
+check."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from .builder import Scope, current, require_scope, usage
@@ -19,8 +19,8 @@ _FULL_WARP = "0xffffffff"
 def range_(*bounds: Scalar) -> Iterator[Int]:
     """Loop at run time: ``for i in tk.range(stop)``, ``(start, stop)`` or ``(start, stop, step)`` with a positive step.
 
-    The bounds are read once. Values made in the body are new in each iteration; carry state in ``tk.var`` or ``tk.ring``.
-    """
+    The bounds are read once. Values made in the body are new in each iteration; carry state in ``tk.var`` or
+    ``tk.ring``."""
     if not 1 <= len(bounds) <= 3:
         raise usage(f"tk.range must be given one to three bounds, not {len(bounds)}")
     start, stop, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
@@ -60,7 +60,8 @@ def when(condition: Pred) -> Iterator[None]:
 
 @contextmanager
 def warpgroups(*ranks: int, name: str | None = None) -> Iterator[Int | int]:
-    """Execute the body in the given warpgroups of the CTA, as the role ``name``; gives the index among them (0, 1, ...)."""
+    """Execute the body in the given warpgroups of the CTA, as the role ``name``; gives the index among them (0, 1,
+    ...)."""
     scope = require_scope("tk.warpgroups", "cta")
     builder = current()
     legal = len(scope.warps) // 4
@@ -76,7 +77,7 @@ def warpgroups(*ranks: int, name: str | None = None) -> Iterator[Int | int]:
         )
     builder.label_of_role(name or (f"warpgroup {ranks[0]}" if len(ranks) == 1 else "warpgroup"), ranks)
     inner = Scope("warpgroup", tuple(w for r in ranks for w in range(4 * r, 4 * r + 4)))
-    with _guarded("tk.warpgroups block", *_outside(warpgroup_rank(), ranks, legal), stem="END_ROLE", scope=inner):
+    with _guarded("tk.warpgroups block", *_outside(warpgroup_rank, ranks, legal), stem="END_ROLE", scope=inner):
         if len(ranks) == 1:
             yield 0
         elif ranks[0] == 0:
@@ -97,19 +98,19 @@ def warps(*ranks: int) -> Iterator[None]:
         )
     rank = ranks[0]
     inner = tuple(4 * g + rank for g in scope.warpgroups) if of_group else (rank,)
-    register = warp_rank_in_group() if of_group else warp_rank()
-    with _guarded("tk.warps block", *_outside(register, (rank,), legal), stem="END_WARP", scope=Scope("warp", inner)):
+    guards = _outside(warp_rank_in_group if of_group else warp_rank, (rank,), legal)
+    with _guarded("tk.warps block", *guards, stem="END_WARP", scope=Scope("warp", inner)):
         yield
 
 
 @contextmanager
-def elect() -> Iterator[None]:
-    """Execute the body in one thread of the scope: the elected lane of its first warp.
+def elect(*, each_warp: bool = False) -> Iterator[None]:
+    """Execute the body in one thread of the scope, the elected lane of its first warp; or in one lane of each warp.
 
     The same thread is elected each time, as waits for bulk groups need. Spec: PTX ISA 9.1, "elect.sync".
     """
     scope = require_scope("tk.elect", "cta", "warpgroup", "warp")
-    if scope.level != "warp":
+    if scope.level != "warp" and not each_warp:
         with warps(0), elect():
             yield
         return
@@ -132,8 +133,8 @@ def _guarded(kind: str, *jumps: str, stem: str = "", scope: Scope | None = None)
     builder.place(end)
 
 
-def _outside(register: str, ranks: tuple[int, ...], legal: int) -> list[str]:
-    """Emit the comparisons that tell whether ``register`` is none of the consecutive ``ranks``; return the guards."""
+def _outside(rank: Callable[[], str], ranks: tuple[int, ...], legal: int) -> list[str]:
+    """Emit the comparisons that tell whether ``rank`` is none of the consecutive ``ranks``; return the guards."""
     if len(ranks) == legal:
         return []
     tests = [("ne", ranks[0])] if len(ranks) == 1 else []
@@ -143,16 +144,18 @@ def _outside(register: str, ranks: tuple[int, ...], legal: int) -> list[str]:
     guards = []
     for relation, value in tests:
         predicate = current().register("p")
-        current().emit(f"setp.{relation}.s32 {predicate}, {register}, {value}")
+        current().emit(f"setp.{relation}.s32 {predicate}, {rank()}, {value}")
         guards.append(f"@{predicate}")
     return guards
 
 
-# --- who am I -----------------------------------------------------------------------------------------------------------
+# --- who am I
+# -----------------------------------------------------------------------------------------------------------
 
 
 def warp_rank() -> str:
-    """Return the register with the warp's rank in the CTA, broadcast from lane 0 so that ptxas knows it to be uniform."""
+    """Return the register with the warp's rank in the CTA, broadcast from lane 0 so that ptxas knows it to be
+    uniform."""
     return current().once(
         "warp",
         "r",

@@ -1,8 +1,7 @@
 """Kernels: a Python function traced once into PTX text, with what people and launchers need to know about it.
 
-``@tk.kernel(...)`` turns the function into a :class:`Kernel` at once. The text carries its own source map (``.file`` and
-``.loc``), so it can be saved, assembled with ``ptxas -arch=sm_90a`` or handed to CuPy as it is.
-"""
+``@tk.kernel(...)`` turns the function into a :class:`Kernel` at once. The text carries its own source map (``.file``
+and ``.loc``), so it can be saved, assembled with ``ptxas -arch=sm_90a`` or handed to CuPy as it is."""
 
 from __future__ import annotations
 
@@ -19,7 +18,8 @@ from .global_memory import GlobalTensor, TensorMapSpec
 from .ptx_text import assemble
 from .tiles import GlobalLayout, RegisterTile, RegisterVector, SharedTile, shared_offset
 
-#: Spec: CUDA C++ Programming Guide 13.0, "Compute Capabilities": registers of an SM, and the most that a thread can have.
+#: Spec: CUDA C++ Programming Guide 13.0, "Compute Capabilities": registers of an SM, and the most that a thread can
+#: have.
 _SM_REGISTERS, _MOST_REGISTERS = 65_536, 255
 _MOST_THREADS = 1024
 
@@ -45,9 +45,9 @@ class Parameter:
 
 @dataclass(frozen=True)
 class DebugInfo:
-    """Names of things. ``roles``: (name, first warp, last warp). ``tiles``: name, space "shared", offset in the CTA's shared
-    window, shape, dtype, swizzle in bytes, count. ``semaphores``: name, offset, count. ``registers``: name, dtype, shape and the
-    PTX registers of each register tile or vector, base tile after base tile."""
+    """Names of things. ``roles``: (name, first warp, last warp). ``tiles``: name, space "shared", offset in the CTA's
+    shared window, shape, dtype, swizzle in bytes, count. ``semaphores``: name, offset, count. ``registers``: name,
+    dtype, shape and the PTX registers of each register tile or vector, base tile after base tile."""
 
     roles: tuple[tuple[str, int, int], ...]
     tiles: tuple[dict[str, Any], ...]
@@ -57,7 +57,8 @@ class DebugInfo:
 
 @dataclass
 class Kernel:
-    """A traced kernel. ``source_map``: PTX line to (Python file, line). ``last_run``: what the last ``run`` gave, if any."""
+    """A traced kernel. ``source_map``: PTX line to (Python file, line). ``last_run``: what the last ``run`` gave, if
+    any."""
 
     name: str
     ptx: str
@@ -72,10 +73,11 @@ class Kernel:
     last_run: Any = field(default=None, compare=False)
 
     def __repr__(self) -> str:
-        return f"<tk.Kernel {self.name}: grid {self.grid}, block {self.block}, {self.shared_bytes:,} bytes of shared memory>"
+        return f"<tk.Kernel {self.name}: grid {self.grid}, block {self.block}, {self.shared_bytes:,} shared bytes>"
 
     def launch_args(self, *buffers: Any, address_of: Callable[[Any], int]) -> list[Any]:
-        """Return the launch arguments in the order of the PTX parameters: tensor maps, and buffers where it wants pointers.
+        """Return the launch arguments in the order of the PTX parameters: tensor maps, and buffers where it wants
+        pointers.
 
         ``buffers``: device memory, one for each ``gl`` argument; ``address_of`` tells where one lies.
         """
@@ -101,8 +103,8 @@ class Kernel:
     def run(self, *inputs: Any, on: str = "sim", **options: Any) -> Any:
         """Run the kernel on the simulator (``on="sim"``) or a Hopper GPU (``on="gpu"``); return its output or outputs.
 
-        ``options`` go to the launch (``device``, ``values``, ``checks``, ...). ``last_run`` keeps cycles, hazards and trace.
-        """
+        ``options`` go to the launch (``device``, ``values``, ``checks``, ...). ``last_run`` keeps cycles, hazards and
+        trace."""
         if on not in ("sim", "gpu"):
             raise UsageError(f"on must be sim or gpu, not {on!r}")
         arrays = self.arrays(*inputs)
@@ -165,9 +167,8 @@ def kernel(
 ) -> Callable[[Callable[..., None]], Kernel]:
     """Trace the decorated function into a :class:`Kernel` of ``grid`` CTAs of ``warpgroups`` (or ``warps``).
 
-    Each parameter of the function is a ``tk.gl``, given as its annotation or as a keyword here. Raises UsageError, with the
-    Python line, for everything that is wrong before it runs.
-    """
+    Each parameter of the function is a ``tk.gl``, given as its annotation or as a keyword here. Raises UsageError,
+    with the Python line, for everything that is wrong before it runs."""
 
     def trace(function: Callable[..., None]) -> Kernel:
         code = function.__code__
@@ -178,7 +179,7 @@ def kernel(
         tensors = [GlobalTensor(name, layout) for name, layout in _layouts(function, layouts, where).items()]
         with tracing(builder):
             function(*tensors)
-            builder.check_closed()
+            builder.end()
             _check_registers(builder, where)
             return _kernel(builder, tensors, _three("grid", grid, where), _three("cluster", cluster, where))
 
@@ -210,8 +211,9 @@ def _layouts(function: Callable[..., None], given: dict[str, GlobalLayout], wher
     layouts = {name: given.get(name, parameter.annotation) for name, parameter in parameters.items()}
     for name, layout in layouts.items():
         if not isinstance(layout, GlobalLayout):
+            found = "nothing" if layout is inspect.Parameter.empty else repr(layout)
             raise UsageError(
-                f"parameter {name} must be annotated with a tk.gl, not {'nothing' if layout is inspect.Parameter.empty else repr(layout)}",
+                f"parameter {name} must be annotated with a tk.gl, not {found}",
                 where,
                 "or be given one as tk.kernel(..., NAME=tk.gl(...)), as files with postponed annotations need",
             )
@@ -219,7 +221,8 @@ def _layouts(function: Callable[..., None], given: dict[str, GlobalLayout], wher
 
 
 def _check_registers(builder: Builder, where: Where) -> None:
-    """Raise UsageError if setmaxnreg asks for more registers than the CTA starts with. Spec: PTX ISA 9.1, "setmaxnreg"."""
+    """Raise UsageError if setmaxnreg asks for more registers than the CTA starts with. Spec: PTX ISA 9.1,
+    "setmaxnreg"."""
     groups = builder.warps // 4
     if not builder.warpgroup_registers:
         return
@@ -227,8 +230,8 @@ def _check_registers(builder: Builder, where: Where) -> None:
     counts = [builder.warpgroup_registers.get(w, entry) for w in range(groups)]
     if sum(counts) > entry * groups:
         raise UsageError(
-            f"registers of the warpgroups must sum to at most {entry * groups} per thread ({groups} times the {entry} at entry), "
-            f"not {' + '.join(map(str, counts))} = {sum(counts)}",
+            f"registers of the {groups} warpgroups must sum to at most {entry * groups} per thread ({entry} each at "
+            f"entry), not {' + '.join(map(str, counts))} = {sum(counts)}",
             where,
             'PTX ISA 9.1, "setmaxnreg": a warpgroup waits for ever for registers that nobody gives back',
         )

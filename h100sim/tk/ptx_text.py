@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .builder import Builder, Location
+from .builder import Builder, Line, Location
 
 _VERSION, _TARGET = "8.6", "sm_90a"
 _KINDS = {"p": "pred", "h": "b16", "r": "b32", "rd": "b64", "f": "f32"}
@@ -22,10 +22,10 @@ def assemble(
     head += [f".maxntid {', '.join(map(str, block))}", ".minnctapersm 1"]
     if cluster != (1, 1, 1):
         head += [f".reqnctapercluster {', '.join(map(str, cluster))}"]
-    head += ["{", *_declarations(builder), ""]
+    head += ["{", *_declarations(builder)]
     files: dict[str, int] = {}
     body, source_map = _body(builder, files, len(head))
-    tail = ["    ret;", "}", *(f'.file {index} "{name}"' for name, index in files.items()), ""]
+    tail = ["}", *(f'.file {index} "{name}"' for name, index in files.items()), ""]
     return "\n".join(head + body + tail), source_map
 
 
@@ -46,12 +46,18 @@ def _body(builder: Builder, files: dict[str, int], lines_before: int) -> tuple[l
     body: list[str] = []
     source_map: dict[int, tuple[str, int]] = {}
     last: Location | None = None
-    for line in builder.lines:
+    for n, line in enumerate(builder.lines):
         indent = "    " * (line.depth + 1)
-        if line.location != last and not line.is_label:
+        if line.location != last and _begins_instructions(builder.lines, n):
             last = line.location
             index = files.setdefault(last.file, len(files) + 1)
             body += ["", f"{indent}// {last.text}", f"{indent}.loc {index} {last.line} 0"]
         body.append(line.text if line.is_label else indent + line.text)
         source_map[lines_before + len(body)] = (line.location.file, line.location.line)
     return body, source_map
+
+
+def _begins_instructions(lines: list[Line], n: int) -> bool:
+    """Does line ``n`` begin instructions of its Python line? A label at the end of a block does not."""
+    following = next((line for line in lines[n:] if not line.is_label), None)
+    return following is not None and following.location == lines[n].location

@@ -1,10 +1,10 @@
 """Integers and conditions that the kernel computes: what Python's operators on them emit.
 
 An :class:`Int` is a 32-bit signed integer in a register; ``+ - * // % << >> & | ^`` and comparisons emit one to three
-instructions into new registers, and mean what they mean in Python (``//`` and ``%`` round down). Two Python integers stay
-Python integers. A :class:`Var` is an Int that ``+=`` and its kin change in place, so it can carry a value from one iteration
-of a :func:`h100sim.tk.range` loop to the next. A :class:`Pred` is a condition for :func:`h100sim.tk.when`.
-"""
+instructions into new registers, and mean what they mean in Python (``//`` and ``%`` round down). Two Python integers
+stay Python integers. A :class:`Var` is an Int that ``+=`` and its kin change in place, so it can carry a value from
+one iteration of a :func:`h100sim.tk.range` loop to the next. A :class:`Pred` is a condition for
+:func:`h100sim.tk.when`."""
 
 from __future__ import annotations
 
@@ -183,10 +183,11 @@ class Pred:
 
 
 class Ring:
-    """Where a pipeline of ``stages`` slots stands: ``stage`` (0 to stages - 1) and the ``phase`` parity of its semaphores.
+    """Where a pipeline of ``stages`` slots stands: ``stage`` (0 to stages - 1) and the ``phase`` parity of its
+    semaphores.
 
-    A consumer waits for ``ring.phase``; a producer waits for ``ring.phase ^ 1``, which is true at once for a slot never used.
-    """
+    A consumer waits for ``ring.phase``; a producer waits for ``ring.phase ^ 1``, which is true at once for a slot
+    never used."""
 
     def __init__(self, stages: int):
         if stages < 1:

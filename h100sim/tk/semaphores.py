@@ -1,8 +1,7 @@
 """Semaphores (mbarriers in shared memory), the barriers of the CTA, and register counts.
 
-A semaphore's phase ends when its arrivals and its expected bytes are all there. Spec: PTX ISA 9.1, "Parallel Synchronization
-and Communication Instructions: mbarrier".
-"""
+A semaphore's phase ends when its arrivals and its expected bytes are all there. Spec: PTX ISA 9.1, "Parallel
+Synchronization and Communication Instructions: mbarrier"."""
 
 from __future__ import annotations
 
@@ -67,8 +66,8 @@ def one(operation: str, sem: Semaphore) -> SharedAddress:
 
 
 def init_semaphore(sem: Semaphore, thread_count: int, transaction_count: int = 0) -> None:
-    """Set up a semaphore, or each of an array, for ``thread_count + transaction_count`` arrivals a phase. One thread does it,
-    then ``fence_mbarrier_init`` and ``sync`` before anyone else uses it."""
+    """Set up a semaphore, or each of an array, for ``thread_count + transaction_count`` arrivals a phase. One thread
+    does it, then ``fence_mbarrier_init`` and ``sync`` before anyone else uses it."""
     require_scope("init_semaphore", "thread")
     arrivals = thread_count + transaction_count
     if not 1 <= arrivals <= _MOST_ARRIVALS:
@@ -85,12 +84,14 @@ def invalidate_semaphore(sem: Semaphore) -> None:
 
 
 def fence_mbarrier_init() -> None:
-    """Make semaphores that this thread set up visible to the asynchronous copies of all threads (with a barrier after it)."""
+    """Make semaphores that this thread set up visible to the asynchronous copies of all threads (with a barrier after
+    it)."""
     current().emit("fence.mbarrier_init.release.cluster")
 
 
 def fence_proxy_async() -> None:
-    """Order this thread's ordinary accesses to shared memory against asynchronous ones (TMA, wgmma) after the next barrier."""
+    """Order this thread's ordinary accesses to shared memory against asynchronous ones (TMA, wgmma) after the next
+    barrier."""
     current().emit("fence.proxy.async.shared::cta")
 
 

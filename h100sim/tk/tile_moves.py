@@ -1,9 +1,8 @@
 """Tiles between registers and shared memory: stmatrix and ldmatrix for 16-bit types, pairs of words for f32.
 
-A lane's addresses differ from its first one by constants: rows of 16 add a multiple of the swizzle pattern, panels likewise, and
-columns inside a panel flip address bits (XOR), because a swizzled tile begins at a multiple of 1024 bytes.
-Spec: PTX ISA 9.1, "stmatrix", "ldmatrix".
-"""
+A lane's addresses differ from its first one by constants: rows of 16 add a multiple of the swizzle pattern, panels
+likewise, and columns inside a panel flip address bits (XOR), because a swizzled tile begins at a multiple of 1024
+bytes. Spec: PTX ISA 9.1, "stmatrix", "ldmatrix"."""
 
 from __future__ import annotations
 
@@ -47,7 +46,8 @@ def _pitch(tile: SharedTile) -> int:
 
 
 def _lanes(tile: SharedTile, rt: RegisterTile, group_warps: int, is_matrix: bool) -> _Lanes:
-    """Emit this lane's first address: with ``is_matrix`` the row it gives to ldmatrix/stmatrix, else its pair of elements."""
+    """Emit this lane's first address: with ``is_matrix`` the row it gives to ldmatrix/stmatrix, else its pair of
+    elements."""
     builder = current()
     pitch, l = _pitch(tile), lane()  # noqa: E741
     row, column, swizzle, offset = (builder.register() for _ in range(4))
@@ -82,16 +82,16 @@ def _check(operation: str, tile: SharedTile, rt: RegisterTile, group_warps: int)
     if tile.count:
         raise usage(f"{operation} must be given one tile, not the array {tile.name}")
     if (tile.rows, tile.cols) != (group_warps * rt.rows, rt.cols):
-        raise usage(
-            f"{operation} shared tile must be {group_warps * rt.rows}x{rt.cols} ({group_warps} warps with {rt}), not {tile.rows}x{tile.cols}"
-        )
+        wanted = f"{group_warps * rt.rows}x{rt.cols} ({group_warps} {'warps' if group_warps > 1 else 'warp'} with {rt})"
+        raise usage(f"{operation} shared tile must be {wanted}, not {tile.rows}x{tile.cols}")
     for x in (tile, rt):
         if x.dtype.size_bytes == 1:
             raise usage(
-                f"{operation} element type must be bf16, f16 or f32, not {x.dtype}: fp8 moves between lanes are not supported"
+                f"{operation} element type must be bf16, f16 or f32, not {x.dtype}",
+                "moving fp8 between lanes is not supported",
             )
     if tile.dtype is fl and rt.dtype is not fl:
-        raise usage(f"{operation} of {rt} with {tile} must not mix 16-bit registers with an f32 tile")
+        raise usage(f"{operation} register tile must be f32 where the shared tile is, not {rt.dtype}")
 
 
 def store(operation: str, tile: SharedTile, rt: RegisterTile, group_warps: int) -> None:

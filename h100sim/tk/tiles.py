@@ -1,10 +1,10 @@
-"""The tiles and vectors that operations work on: in shared memory (st, sv), in registers (rt, rv), in global memory (gl).
+"""The tiles and vectors that operations work on: in shared memory (st, sv), in registers (rt, rv), in global memory
+(gl).
 
-Shapes, swizzles and names are ThunderKittens'. A shared tile is stored as column panels of one swizzle width, all rows of a
-panel before the next panel, and 16-byte chunks are XORed with the row (:func:`swizzle_bytes`). A register tile belongs to a warp:
-the four warps of a warpgroup hold 16 rows each of a 64-row accumulator. Tiles are made while a kernel is traced; shared ones
-take their place in shared memory in the order in which they are made.
-"""
+Shapes, swizzles and names are ThunderKittens'. A shared tile is stored as column panels of one swizzle width, all
+rows of a panel before the next panel, and 16-byte chunks are XORed with the row (:func:`swizzle_bytes`). A register
+tile belongs to a warp: the four warps of a warpgroup hold 16 rows each of a 64-row accumulator. Tiles are made while
+a kernel is traced; shared ones take their place in shared memory in the order in which they are made."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def base_cols(dtype: ElementType) -> int:
 
 
 def swizzle_bytes(dtype: ElementType, cols: int) -> int:
-    """Return the swizzle width that ThunderKittens gives a shared tile: the widest of 128, 64 and 32 bytes that divides a row.
+    """Return the swizzle width that ThunderKittens gives a shared tile: the widest of 128, 64 and 32 bytes that
+    divides a row.
 
     Assumed: of ThunderKittens 2.0 (commit 0b55588d), ``st``; f32 never gets 32.
     """
@@ -123,7 +124,8 @@ class SharedTile:
         return SharedTile(self.dtype, self.rows, self.cols, self.swizzle, self.count[1:], address, self.root or self)
 
     def panels(self, first: int, cols: int) -> SharedTile:
-        """Return the column slice [first, first + cols) as a tile of its own; both must be multiples of the panel width."""
+        """Return the column slice [first, first + cols) as a tile of its own; both must be multiples of the panel
+        width."""
         if (
             first % self.panel_cols
             or cols % self.panel_cols
@@ -146,7 +148,8 @@ def st(
     count: int | tuple[int, ...] = (),
     name: str | None = None,
 ) -> SharedTile:
-    """Make a shared tile (``count``: an array of them). ``swizzle`` fixes the width in bytes: 128, 64, 32 or 0 (row-major).
+    """Make a shared tile (``count``: an array of them). ``swizzle`` fixes the width in bytes: 128, 64, 32 or 0
+    (row-major).
 
     Raises UsageError for a shape that base tiles do not cover, and when the CTA's shared memory is used up.
     """
@@ -221,8 +224,8 @@ def sv(dtype: ElementType, length: int, *, count: int = 1, name: str | None = No
 
 @dataclass(eq=False)
 class RegisterTile:
-    """A tile in the registers of one warp, in base tiles of 16x16. Row layout: lane l, base register k (0 to 3), half e hold
-    row 8 (k % 2) + l / 4, column 8 (k / 2) + 2 (l % 4) + e.
+    """A tile in the registers of one warp, in base tiles of 16x16. Row layout: lane l, base register k (0 to 3), half
+    e hold row 8 (k % 2) + l / 4, column 8 (k / 2) + 2 (l % 4) + e.
 
     ``registers`` are base tile after base tile: f32 tiles have one register per (k, e), 16-bit tiles one per k.
     Spec: PTX ISA 9.1, "Register Fragments" of wgmma: a warp's rows of D, and of A in registers.
@@ -269,9 +272,8 @@ class RegisterTile:
         """Return columns [first, first + cols) as a tile that shares the registers."""
         unit = base_cols(self.dtype)
         if first % unit or cols % unit or not 0 <= first < first + cols <= self.cols:
-            raise usage(
-                f"columns of a slice of {self} must be multiples of {unit} within {self.cols}, not {first} to {first + cols}"
-            )
+            last = first + cols
+            raise usage(f"columns of a slice of {self} must be multiples of {unit} within it, not {first} to {last}")
         chosen = [self.base(i, j) for i in range(self.height) for j in range(first // unit, (first + cols) // unit)]
         return RegisterTile(self.dtype, self.rows, cols, tuple(r for base in chosen for r in base))
 

@@ -1,8 +1,8 @@
 """``tma.*``: copies of whole tiles between global and shared memory by the TMA engine, started by one thread.
 
-Destination first. Loads complete on a semaphore, which counts their bytes; stores complete in bulk groups, for which the same
-thread must wait. Spec: PTX ISA 9.1, "cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor", "cp.async.bulk.wait_group".
-"""
+Destination first. Loads complete on a semaphore, which counts their bytes; stores complete in bulk groups, for which
+the same thread must wait. Spec: PTX ISA 9.1, "cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor",
+"cp.async.bulk.wait_group"."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def load_async(dst: SharedTile | SharedVector, src: GlobalTensor, coord: tuple[S
 
 
 def store_async(dst: GlobalTensor, src: SharedTile | SharedVector, coord: tuple[Scalar, ...]) -> None:
-    """Start to copy ``src`` to tile ``coord`` of ``dst``, as a bulk group of its own. Threads that wrote ``src`` must have
-    executed ``fence_proxy_async`` (which ``warpgroup.store`` does) before the barrier that precedes this."""
-    _store("tma.store_async", f"cp.async.bulk.tensor.{{rank}}.global.shared::cta.tile.bulk_group", dst, src, coord)
+    """Start to copy ``src`` to tile ``coord`` of ``dst``, as a bulk group of its own. Threads that wrote ``src`` must
+    have executed ``fence_proxy_async`` (which ``warpgroup.store`` does) before the barrier that precedes this."""
+    _store("tma.store_async", "cp.async.bulk.tensor.{rank}.global.shared::cta.tile.bulk_group", dst, src, coord)
 
 
 def store_add_async(dst: GlobalTensor, src: SharedTile | SharedVector, coord: tuple[Scalar, ...]) -> None:
@@ -131,6 +131,6 @@ def prefetch_map(src: GlobalTensor, tile: SharedTile | SharedVector) -> None:
 def _single(tile: SharedTile | SharedVector, what: str) -> SharedTile | SharedVector:
     if not isinstance(tile, (SharedTile, SharedVector)):
         raise usage(f"{what} must be a shared tile or vector, not {type(tile).__name__}")
-    if isinstance(tile, SharedTile) and tile.count or isinstance(tile, SharedVector) and tile.count > 1:
+    if (isinstance(tile, SharedTile) and tile.count) or (isinstance(tile, SharedVector) and tile.count > 1):
         raise usage(f"{what} must be one tile, not the array {tile.name}")
     return tile

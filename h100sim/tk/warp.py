@@ -1,15 +1,145 @@
-"""``warp.*``: what every warp does on its own register tiles and vectors, element by element.
+"""``warp.*``: what every warp does on its own register tiles and vectors, and the moves and barriers of a single warp.
 
-Inside a warpgroup scope each of the four warps works on its own 16 rows. Destination first; ``_row`` operations take one value per
-row (a col_vec), ``_col`` operations one per column (a row_vec), as in ThunderKittens.
-"""
+Inside a warpgroup scope each of the four warps works on its own 16 rows. Destination first; ``_row`` operations take
+one value per row (a col_vec), ``_col`` operations one per column (a row_vec), as in ThunderKittens."""
 
 from __future__ import annotations
 
+from . import global_moves, tile_moves, vector_moves
 from .builder import current, require_scope
-from .control import elect  # noqa: F401
+from .control import elect
+from .global_memory import GlobalTensor
+from .maps import absolute as abs
+from .maps import (
+    add,
+    add_col,
+    add_row,
+    broadcast_col,
+    broadcast_row,
+    copy,
+    div,
+    div_col,
+    div_row,
+    exp,
+    exp2,
+    fma,
+    log,
+    log2,
+    mul,
+    mul_col,
+    mul_row,
+    neg_infty,
+    one,
+    pos_infty,
+    rcp,
+    relu,
+    rsqrt,
+    sub,
+    sub_col,
+    sub_row,
+    zero,
+)
+from .maps import maximum as max
+from .maps import minimum as min
+from .masks import left_fill, lower_fill, make_causal, right_fill, tril, triu, upper_fill
+from .reductions import col_max, col_min, col_prod, col_sum, row_max, row_min, row_prod, row_sum
+from .scalars import Scalar
+from .semaphores import Semaphore
+from .semaphores import arrive as arrive_one
+from .tiles import RegisterTile, RegisterVector, SharedTile, SharedVector
+
+__all__ = [
+    "abs",
+    "add",
+    "add_col",
+    "add_row",
+    "arrive",
+    "broadcast_col",
+    "broadcast_row",
+    "col_max",
+    "col_min",
+    "col_prod",
+    "col_sum",
+    "copy",
+    "div",
+    "div_col",
+    "div_row",
+    "exp",
+    "exp2",
+    "fma",
+    "left_fill",
+    "load",
+    "log",
+    "log2",
+    "lower_fill",
+    "make_causal",
+    "max",
+    "min",
+    "mul",
+    "mul_col",
+    "mul_row",
+    "neg_infty",
+    "one",
+    "pos_infty",
+    "rcp",
+    "relu",
+    "right_fill",
+    "row_max",
+    "row_min",
+    "row_prod",
+    "row_sum",
+    "rsqrt",
+    "store",
+    "sub",
+    "sub_col",
+    "sub_row",
+    "sync",
+    "tril",
+    "triu",
+    "upper_fill",
+    "zero",
+]
 
 
-def zero(dst):
-    for r in dst.registers:
-        current().emit(f"mov.f32 {r}, 0f00000000")
+def sync() -> None:
+    """Wait for the lanes of the warp, and order their memory accesses before and after."""
+    require_scope("warp.sync", "cta", "warpgroup", "warp")
+    current().emit("bar.warp.sync 0xffffffff")
+
+
+def arrive(sem: Semaphore, count: int = 1) -> None:
+    """Arrive ``count`` times for each warp, by one of its lanes."""
+    scope = require_scope("warp.arrive", "cta", "warpgroup", "warp")
+    with elect(each_warp=scope.level != "warp"):
+        arrive_one(sem, count)
+
+
+def load(
+    dst: RegisterTile | RegisterVector,
+    src: SharedTile | SharedVector | GlobalTensor,
+    coord: tuple[Scalar, ...] | None = None,
+) -> None:
+    """Read a shared tile or vector, or tile ``coord`` of a global tensor, into the warp's registers."""
+    require_scope("warp.load", "cta", "warpgroup", "warp")
+    if isinstance(src, GlobalTensor):
+        global_moves.load("warp.load", dst, src, coord, 1)
+    elif isinstance(dst, RegisterVector):
+        vector_moves.load("warp.load", dst, src, 1)
+    else:
+        tile_moves.load("warp.load", dst, src, 1)
+
+
+def store(
+    dst: SharedTile | SharedVector | GlobalTensor,
+    src: RegisterTile | RegisterVector,
+    coord: tuple[Scalar, ...] | None = None,
+) -> None:
+    """Write the warp's registers to a shared tile or vector (then fence for TMA and wgmma), or to tile ``coord`` of a
+    global tensor."""
+    require_scope("warp.store", "cta", "warpgroup", "warp")
+    if isinstance(dst, GlobalTensor):
+        global_moves.store("warp.store", dst, src, coord, 1)
+    elif isinstance(src, RegisterVector):
+        vector_moves.store("warp.store", dst, src, 1)
+    else:
+        tile_moves.store("warp.store", dst, src, 1)

@@ -1,21 +1,33 @@
 """``warpgroup.*``: what four warps do together: tensor-core products, tile loads and stores, barriers, register counts.
 
-Names and lowering are ThunderKittens': ``mma_*`` accumulates and ``mm_*`` starts from zero; each call holds its own fence, proxy
-fence and commit, and ``mma_async_wait`` waits for it. Element-wise operations and reductions are in ``warp``: every warp of
-the warpgroup executes them on its own rows. Spec: PTX ISA 9.1, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate
-Instructions", "setmaxnreg", "bar".
-"""
+Names and lowering are ThunderKittens': ``mma_*`` accumulates and ``mm_*`` starts from zero; each call holds its own
+fence, proxy fence and commit, and ``mma_async_wait`` waits for it. Element-wise operations and reductions are in
+``warp``: every warp of the warpgroup executes them on its own rows. Spec: PTX ISA 9.1, "Asynchronous Warpgroup Level
+Matrix Multiply-Accumulate Instructions", "setmaxnreg", "bar"."""
 
 from __future__ import annotations
 
-from . import tile_moves
+from . import global_moves, tile_moves, vector_moves
 from .builder import current, require_scope, usage
 from .control import elect
 from .descriptors import STEP_BYTES, operand
+from .global_memory import GlobalTensor
 from .scalars import Scalar, text
 from .semaphores import Semaphore
 from .semaphores import arrive as arrive_one
-from .tiles import BASE_ROWS, RegisterTile, SharedTile, bf16, fl, fp8e4m3, fp8e5m2, half, require_int
+from .tiles import (
+    BASE_ROWS,
+    RegisterTile,
+    RegisterVector,
+    SharedTile,
+    SharedVector,
+    bf16,
+    fl,
+    fp8e4m3,
+    fp8e5m2,
+    half,
+    require_int,
+)
 
 _THREADS = 128
 _ROWS = 64
@@ -147,16 +159,35 @@ def _check_types(name: str, d: RegisterTile, a: SharedTile | RegisterTile, b: Sh
         raise usage(f"{name} D must be f32, or f16 for operands of f16 or fp8, not {d.dtype}")
 
 
-def store(dst: SharedTile, src: RegisterTile) -> None:
-    """Write the four warps' register tiles (16 rows each) to a shared tile, then fence for TMA and wgmma. Follow with ``sync``."""
+def store(
+    dst: SharedTile | SharedVector | GlobalTensor,
+    src: RegisterTile | RegisterVector,
+    coord: tuple[Scalar, ...] | None = None,
+) -> None:
+    """Write the four warps' register tiles to a shared tile or tile ``coord`` of a global tensor, or their col_vecs
+    to a shared vector. Stores to shared memory end with the fence for TMA and wgmma; follow with ``sync``."""
     require_scope("warpgroup.store", "warpgroup")
-    tile_moves.store("warpgroup.store", dst, src, 4)
+    if isinstance(dst, GlobalTensor):
+        global_moves.store("warpgroup.store", dst, src, coord, 4)
+    elif isinstance(src, RegisterVector):
+        vector_moves.store("warpgroup.store", dst, src, 4)
+    else:
+        tile_moves.store("warpgroup.store", dst, src, 4)
 
 
-def load(dst: RegisterTile, src: SharedTile) -> None:
-    """Read a shared tile into the four warps' register tiles."""
+def load(
+    dst: RegisterTile | RegisterVector,
+    src: SharedTile | SharedVector | GlobalTensor,
+    coord: tuple[Scalar, ...] | None = None,
+) -> None:
+    """Read a shared tile, a shared vector or tile ``coord`` of a global tensor into the four warps' registers."""
     require_scope("warpgroup.load", "warpgroup")
-    tile_moves.load("warpgroup.load", dst, src, 4)
+    if isinstance(src, GlobalTensor):
+        global_moves.load("warpgroup.load", dst, src, coord, 4)
+    elif isinstance(dst, RegisterVector):
+        vector_moves.load("warpgroup.load", dst, src, 4)
+    else:
+        tile_moves.load("warpgroup.load", dst, src, 4)
 
 
 def sync(barrier: Scalar) -> None:

@@ -1,0 +1,115 @@
+"""Register tiles straight from and to global memory, a pair of elements at a time. Rows past the end of the tensor are
+neither written nor read; they read as zeros."""
+
+from __future__ import annotations
+
+from .builder import current, usage
+from .control import lane, warp_rank_in_group
+from .conversions import convert_registers
+from .global_memory import GlobalTensor, require_tensor
+from .scalars import Int, Pred, Scalar, text
+from .tiles import BASE_ROWS, RegisterTile, fl, require_int
+
+
+class _Lanes:
+    """The 64-bit address of this lane's first pair, and the predicates that guard the rows of a tile that may stick
+    out."""
+
+    def __init__(self, operation: str, tensor: GlobalTensor, rt: RegisterTile, coord: object, group_warps: int):
+        g = require_tensor(tensor, operation).layout
+        if not isinstance(rt, RegisterTile):
+            raise usage(f"{operation} must be given a register tile, not {type(rt).__name__}")
+        if g.dtype.size_bytes == 1 or rt.dtype.size_bytes == 1 or (g.dtype is fl and rt.dtype is not fl):
+            raise usage(f"{operation} must move 16-bit elements, or f32 into f32, not {g.dtype} and {rt.dtype}")
+        if g.cols % rt.cols:
+            raise usage(f"{operation} columns of {tensor} must be a multiple of the tile's {rt.cols}, not {g.cols}")
+        b, d, r, c = _coordinates(operation, coord)
+        rows = group_warps * rt.rows
+        l = Int(lane(), nonnegative=True)  # noqa: E741
+        row: Int = (l >> 2) + require_int(r, "coordinate") * rows
+        if group_warps > 1:
+            row = row + Int(warp_rank_in_group(), nonnegative=True) * rt.rows
+        self.row, self.limit = row, g.rows if g.rows % rows else None
+        column = (l & 3) * 2 + c * rt.cols
+        self.pitch, self.size = g.cols * g.dtype.size_bytes, g.dtype.size_bytes
+        plane = _line(b, g.depth, d)
+        line = row if isinstance(plane, int) and plane == 0 else row + plane * g.rows
+        builder = current()
+        wide = builder.register("rd")
+        builder.emit(f"mul.wide.s32 {wide}, {text(line)}, {self.pitch}")
+        shift = builder.register("rd")
+        builder.emit(f"mul.wide.s32 {shift}, {text(column)}, {self.size}")
+        self.start = builder.register("rd")
+        builder.emit(f"add.s64 {self.start}, {tensor.pointer_register()}, {wide}")
+        builder.emit(f"add.s64 {self.start}, {self.start}, {shift}")
+        self.guards: dict[int, Pred] = {}
+
+    def address(self, row: int, column: int) -> str:
+        return f"[{self.start}+{row * self.pitch + column * self.size}]"
+
+    def guard(self, row: int) -> str:
+        """Return the guard of accesses ``row`` rows on, "" where every row exists."""
+        if self.limit is None:
+            return ""
+        if row not in self.guards:
+            self.guards[row] = self.row < self.limit - row
+        return f"@{self.guards[row].register} "
+
+
+def _coordinates(operation: str, coord: object) -> tuple[Scalar, ...]:
+    given = coord if isinstance(coord, tuple) else (coord,)
+    if coord is None or not 1 <= len(given) <= 4:
+        raise usage(f"{operation} coordinates must be one to four integers, not {coord}")
+    return ((0,) * (4 - len(given)) + tuple(require_int(x, "coordinate") for x in given))[-4:]
+
+
+def _line(batch: Scalar, depth: int, d: Scalar) -> Scalar:
+    if isinstance(batch, int) and isinstance(d, int):
+        return batch * depth + d
+    if isinstance(batch, int) and batch == 0:
+        return d
+    return batch * depth + d
+
+
+def load(operation: str, rt: RegisterTile, tensor: GlobalTensor, coord: object, group_warps: int) -> None:
+    """Read tile ``coord`` of a tensor into registers, converting if the types differ."""
+    lanes = _Lanes(operation, tensor, rt, coord, group_warps)
+    builder = current()
+    dtype = tensor.layout.dtype
+    tensor.is_read = True
+    for i in range(rt.height):
+        for j in range(rt.width):
+            registers = rt.base(i, j)
+            raw = registers if dtype is rt.dtype else tuple(builder.register() for _ in range(4))
+            for k in range(4):
+                row, column = i * BASE_ROWS + 8 * (k % 2), j * 16 + 8 * (k // 2)
+                guard = lanes.guard(row)
+                pair = (raw[2 * k], raw[2 * k + 1]) if dtype is fl else (raw[k],)
+                kind = "f32" if dtype is fl else "b32"
+                if guard:
+                    for register in pair:
+                        builder.emit(f"mov.{kind} {register}, {'0f00000000' if dtype is fl else 0}")
+                if dtype is fl:
+                    builder.emit(f"{guard}ld.global.v2.f32 {{{pair[0]}, {pair[1]}}}, {lanes.address(row, column)}")
+                else:
+                    builder.emit(f"{guard}ld.global.b32 {pair[0]}, {lanes.address(row, column)}")
+            if dtype is not rt.dtype:
+                convert_registers(raw, dtype, rt.dtype, into=registers)
+
+
+def store(operation: str, tensor: GlobalTensor, rt: RegisterTile, coord: object, group_warps: int) -> None:
+    """Write registers to tile ``coord`` of a tensor, converting if the types differ."""
+    lanes = _Lanes(operation, tensor, rt, coord, group_warps)
+    builder = current()
+    dtype = tensor.layout.dtype
+    tensor.is_written = True
+    for i in range(rt.height):
+        for j in range(rt.width):
+            registers = convert_registers(rt.base(i, j), rt.dtype, dtype)
+            for k in range(4):
+                row, column = i * BASE_ROWS + 8 * (k % 2), j * 16 + 8 * (k // 2)
+                guard, address = lanes.guard(row), lanes.address(row, column)
+                if dtype is fl:
+                    builder.emit(f"{guard}st.global.v2.f32 {address}, {{{registers[2 * k]}, {registers[2 * k + 1]}}}")
+                else:
+                    builder.emit(f"{guard}st.global.b32 {address}, {registers[k]}")

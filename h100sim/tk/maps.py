@@ -1,0 +1,217 @@
+"""Element-wise operations on register tiles and vectors in f32.
+
+Arithmetic says ``.rn``, so that ptxas does not contract a product and a sum into one ``fma`` with other bits;
+exponentials, logarithms and quotients are the approximations that ThunderKittens gets from ``--use_fast_math``. Spec:
+PTX ISA 9.1, "Floating Point Instructions": add, mul, sub and fma without a rounding modifier may be optimised."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Iterator
+
+from .builder import current, usage
+from .conversions import convert_registers
+from .tiles import RegisterTile, RegisterVector, bf16, fl, half
+
+Registers = RegisterTile | RegisterVector
+
+_BINARY = {
+    "add": "add.rn.f32",
+    "sub": "sub.rn.f32",
+    "mul": "mul.rn.f32",
+    "div": "div.approx.ftz.f32",
+    "max": "max.f32",
+    "min": "min.f32",
+}
+_LOG2_E, _LN_2 = math.log2(math.e), math.log(2.0)
+
+
+def immediate(value: float) -> str:
+    """Return a Python number as a PTX f32 immediate, rounded to nearest. Raises UsageError for anything else."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise usage(f"scalar operand must be a Python number, not {type(value).__name__}")
+    return f"0f{struct.unpack('<I', struct.pack('<f', value))[0]:08x}"
+
+
+def require_f32(operation: str, *operands: Registers) -> None:
+    """Raise UsageError unless all operands are register tiles or vectors of f32 with one shape."""
+    for x in operands:
+        if not isinstance(x, (RegisterTile, RegisterVector)):
+            raise usage(f"{operation} operand must be a register tile or vector, not {type(x).__name__}")
+        if x.dtype is not fl:
+            raise usage(f"{operation} operand must be f32, not {x.dtype}: copy it to an f32 tile first")
+        if str(x) != str(operands[0]):
+            raise usage(f"{operation} operands must have one shape, not {operands[0]} and {x}")
+
+
+# --- filling and copying ----------------------------------------------------------------------------------------------
+
+
+def _fill(name: str, f32: float, what: str) -> Callable[[Registers], None]:
+    def fill(dst: Registers) -> None:
+        if not isinstance(dst, (RegisterTile, RegisterVector)):
+            raise usage(f"warp.{name} destination must be a register tile or vector, not {type(dst).__name__}")
+        word = immediate(f32)
+        if dst.dtype is not fl:
+            word = _packed(dst, word)
+        kind = "f32" if dst.dtype is fl else "b32"
+        for register in dst.registers:
+            current().emit(f"mov.{kind} {register}, {word}")
+
+    fill.__name__ = fill.__qualname__ = name
+    fill.__doc__ = f"Set every element to {what}."
+    return fill
+
+
+def _packed(dst: Registers, word: str) -> str:
+    bits = int(word[2:], 16)
+    if dst.dtype is bf16:
+        return f"{(bits >> 16) * 0x10001:#010x}"
+    if dst.dtype is half:
+        value = struct.unpack("<f", struct.pack("<I", bits))[0]
+        return f"{struct.unpack('<H', struct.pack('<e', value))[0] * 0x10001:#010x}"
+    raise usage(f"fill must be of f32, bf16 or f16, not {dst.dtype}")
+
+
+zero = _fill("zero", 0.0, "0")
+one = _fill("one", 1.0, "1")
+pos_infty = _fill("pos_infty", math.inf, "infinity")
+neg_infty = _fill("neg_infty", -math.inf, "minus infinity")
+
+
+def copy(dst: Registers, src: Registers) -> None:
+    """Copy a tile or vector, converting between f32 and bf16 or f16."""
+    for x in (dst, src):
+        if not isinstance(x, (RegisterTile, RegisterVector)):
+            raise usage(f"warp.copy operand must be a register tile or vector, not {type(x).__name__}")
+    if isinstance(dst, RegisterVector) or isinstance(src, RegisterVector):
+        require_f32("warp.copy", dst, src)
+        for d, s in zip(dst.registers, src.registers, strict=True):
+            current().emit(f"mov.f32 {d}, {s}")
+        return
+    if (dst.rows, dst.cols) != (src.rows, src.cols):
+        raise usage(f"warp.copy operands must have one shape, not {dst} and {src}")
+    if src.dtype is not fl and dst.dtype is not fl and src.dtype is not dst.dtype:
+        raise usage(f"warp.copy must convert to or from f32, not from {src.dtype} to {dst.dtype}")
+    for i in range(dst.height):
+        for j in range(dst.width):
+            convert_registers(src.base(i, j), src.dtype, dst.dtype, into=dst.base(i, j))
+
+
+# --- one operand ------------------------------------------------------------------------------------------------------
+
+
+def _unary(name: str, what: str, *steps: str) -> Callable[[Registers, Registers], None]:
+    def apply(dst: Registers, src: Registers) -> None:
+        require_f32(f"warp.{name}", dst, src)
+        for d, s in zip(dst.registers, src.registers, strict=True):
+            for n, step in enumerate(steps):
+                current().emit(step.format(d=d, s=s if n == 0 else d))
+
+    apply.__name__ = apply.__qualname__ = name
+    apply.__doc__ = f"Set every element of ``dst`` to {what} of that of ``src``."
+    return apply
+
+
+exp2 = _unary("exp2", "2 to the power", "ex2.approx.ftz.f32 {d}, {s}")
+exp = _unary("exp", "e to the power", f"mul.rn.f32 {{d}}, {{s}}, {immediate(_LOG2_E)}", "ex2.approx.ftz.f32 {d}, {d}")
+log2 = _unary("log2", "the binary logarithm", "lg2.approx.ftz.f32 {d}, {s}")
+log = _unary(
+    "log", "the natural logarithm", "lg2.approx.ftz.f32 {d}, {s}", f"mul.rn.f32 {{d}}, {{d}}, {immediate(_LN_2)}"
+)
+rsqrt = _unary("rsqrt", "1 over the square root", "rsqrt.approx.ftz.f32 {d}, {s}")
+rcp = _unary("rcp", "1 over the value", "rcp.approx.ftz.f32 {d}, {s}")
+absolute = _unary("abs", "the absolute value", "abs.f32 {d}, {s}")
+relu = _unary("relu", "the value, or 0 for negative ones,", "max.f32 {d}, {s}, 0f00000000")
+
+
+# --- two operands -----------------------------------------------------------------------------------------------------
+
+
+def _binary(name: str, what: str) -> Callable[[Registers, Registers, Registers | float], None]:
+    def apply(dst: Registers, a: Registers, b: Registers | float) -> None:
+        operation = f"warp.{name}"
+        require_f32(operation, dst, a)
+        if isinstance(b, (RegisterTile, RegisterVector)):
+            require_f32(operation, dst, b)
+            others: Iterator[str] = iter(b.registers)
+        else:
+            others = iter([immediate(b)] * len(dst.registers))
+        for d, x, y in zip(dst.registers, a.registers, others, strict=True):
+            current().emit(f"{_BINARY[name]} {d}, {x}, {y}")
+
+    apply.__name__ = apply.__qualname__ = name
+    apply.__doc__ = f"Set every element of ``dst`` to {what}; ``b`` is a tile or vector like ``a``, or a number."
+    return apply
+
+
+add, sub, mul = _binary("add", "a + b"), _binary("sub", "a - b"), _binary("mul", "a b")
+div = _binary("div", "a / b, approximately")
+maximum, minimum = _binary("max", "the larger of a and b"), _binary("min", "the smaller of a and b")
+
+
+def fma(dst: Registers, a: Registers, b: float, c: Registers | float) -> None:
+    """Set every element of ``dst`` to a b + c with one rounding; ``b`` is a number, ``c`` a number or like ``a``."""
+    require_f32("warp.fma", dst, a)
+    if isinstance(c, (RegisterTile, RegisterVector)):
+        require_f32("warp.fma", dst, c)
+    thirds = c.registers if isinstance(c, (RegisterTile, RegisterVector)) else [immediate(c)] * len(dst.registers)
+    for d, x, z in zip(dst.registers, a.registers, thirds, strict=True):
+        current().emit(f"fma.rn.f32 {d}, {x}, {immediate(b)}, {z}")
+
+
+# --- a tile and a vector ----------------------------------------------------------------------------------------------
+
+
+def elements(tile: RegisterTile) -> Iterator[tuple[str, int, int]]:
+    """Yield every register of an f32 tile with the indices of its row's and column's registers in col_vec and
+    row_vec."""
+    for i in range(tile.height):
+        for j in range(tile.width):
+            for index, register in enumerate(tile.base(i, j)):
+                k, e = divmod(index, 2)
+                yield register, 2 * i + k % 2, 4 * j + 2 * (k // 2) + e
+
+
+def require_vector(operation: str, tile: RegisterTile, vector: RegisterVector, axis: str) -> None:
+    """Raise UsageError unless ``vector`` has one value per row ("row") or column ("col") of the f32 tile."""
+    require_f32(operation, tile)
+    if not isinstance(tile, RegisterTile):
+        raise usage(f"{operation} operand must be a register tile, not {tile}")
+    wanted = RegisterVector(axis, tile.rows if axis == "row" else tile.cols)
+    if not isinstance(vector, RegisterVector) or str(vector) != str(wanted):
+        raise usage(f"{operation} vector must be a {wanted} of {tile}, not {vector}")
+
+
+def _broadcast(name: str, axis: str) -> Callable[[RegisterTile, RegisterTile, RegisterVector], None]:
+    def apply(dst: RegisterTile, src: RegisterTile, vector: RegisterVector) -> None:
+        operation = f"warp.{name}_{axis}"
+        require_f32(operation, dst, src)
+        require_vector(operation, src, vector, axis)
+        for d, (s, row, col) in zip(dst.registers, elements(src), strict=True):
+            current().emit(f"{_BINARY[name]} {d}, {s}, {vector.registers[row if axis == 'row' else col]}")
+
+    apply.__name__ = apply.__qualname__ = f"{name}_{axis}"
+    apply.__doc__ = f"Set ``dst`` to ``src`` with every {axis} combined ({name}) with its value in ``vector``."
+    return apply
+
+
+add_row, add_col = _broadcast("add", "row"), _broadcast("add", "col")
+sub_row, sub_col = _broadcast("sub", "row"), _broadcast("sub", "col")
+mul_row, mul_col = _broadcast("mul", "row"), _broadcast("mul", "col")
+div_row, div_col = _broadcast("div", "row"), _broadcast("div", "col")
+
+
+def broadcast_row(dst: RegisterTile, vector: RegisterVector) -> None:
+    """Fill every row of ``dst`` with its value in a col_vec."""
+    require_vector("warp.broadcast_row", dst, vector, "row")
+    for d, row, _ in elements(dst):
+        current().emit(f"mov.f32 {d}, {vector.registers[row]}")
+
+
+def broadcast_col(dst: RegisterTile, vector: RegisterVector) -> None:
+    """Fill every column of ``dst`` with its value in a row_vec."""
+    require_vector("warp.broadcast_col", dst, vector, "col")
+    for d, _, col in elements(dst):
+        current().emit(f"mov.f32 {d}, {vector.registers[col]}")

@@ -1,0 +1,73 @@
+"""Reductions of register tiles to vectors: in each thread first, then by shuffles among the lanes that share a row or
+column.
+
+A row lies in the 4 lanes of a quad, a column in the 8 lanes with equal ``lane % 4``. Butterfly shuffles leave the
+same bits in every lane that holds a copy. Spec: PTX ISA 9.1, "shfl.sync"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .builder import current
+from .maps import elements, require_vector
+from .tiles import RegisterTile, RegisterVector
+
+_OPCODES = {"max": "max.f32", "min": "min.f32", "sum": "add.rn.f32", "prod": "mul.rn.f32"}
+#: Lane distances of the shuffles that combine the copies of a row's or a column's partial results.
+_DISTANCES = {"row": (1, 2), "col": (4, 8, 16)}
+
+
+def _reduction(axis: str, name: str) -> Callable[..., None]:
+    opcode = _OPCODES[name]
+
+    def reduce(dst: RegisterVector, src: RegisterTile, accum: RegisterVector | None = None) -> None:
+        operation = f"warp.{axis}_{name}"
+        require_vector(operation, src, dst, axis)
+        if accum is not None:
+            require_vector(operation, src, accum, axis)
+        for index, parts in enumerate(_parts(src, axis, len(dst.registers))):
+            total = _in_thread(opcode, parts)
+            for distance in _DISTANCES[axis]:
+                total = _shuffled(opcode, total, distance)
+            if accum is None:
+                current().emit(f"mov.f32 {dst.registers[index]}, {total}")
+            else:
+                current().emit(f"{opcode} {dst.registers[index]}, {accum.registers[index]}, {total}")
+
+    reduce.__name__ = reduce.__qualname__ = f"{axis}_{name}"
+    words = {"max": "largest element", "min": "smallest element", "sum": "sum", "prod": "product"}[name]
+    line = "row" if axis == "row" else "column"
+    reduce.__doc__ = f"Set ``dst`` to the {words} of every {line} of ``src``, combined with ``accum`` if given."
+    return reduce
+
+
+def _parts(src: RegisterTile, axis: str, count: int) -> list[list[str]]:
+    parts: list[list[str]] = [[] for _ in range(count)]
+    for register, row, col in elements(src):
+        parts[row if axis == "row" else col].append(register)
+    return parts
+
+
+def _in_thread(opcode: str, parts: list[str]) -> str:
+    """Combine registers in order, left to right."""
+    total = parts[0]
+    for part in parts[1:]:
+        register = current().register("f")
+        current().emit(f"{opcode} {register}, {total}, {part}")
+        total = register
+    return total
+
+
+def _shuffled(opcode: str, value: str, distance: int) -> str:
+    builder = current()
+    word, other = builder.register(), builder.register("f")
+    builder.emit(f"mov.b32 {word}, {value}")
+    builder.emit(f"shfl.sync.bfly.b32 {word}, {word}, {distance}, 31, 0xffffffff")
+    builder.emit(f"mov.b32 {other}, {word}")
+    total = builder.register("f")
+    builder.emit(f"{opcode} {total}, {value}, {other}")
+    return total
+
+
+row_max, row_min, row_sum, row_prod = (_reduction("row", name) for name in _OPCODES)
+col_max, col_min, col_sum, col_prod = (_reduction("col", name) for name in _OPCODES)
