@@ -1,5 +1,6 @@
-"""PTX text to decoded instructions: ``parse(text)`` gives a :class:`Module`."""
+"""PTX text to decoded instructions and back: ``parse(text)`` gives a :class:`Module`, ``format_module`` its text."""
 
+from .format import format_function, format_instruction, format_module, format_operand
 from .module import (
     Address,
     Function,
@@ -41,5 +42,9 @@ __all__ = [
     "Symbol",
     "Variable",
     "Vector",
+    "format_function",
+    "format_instruction",
+    "format_module",
+    "format_operand",
     "parse",
 ]

@@ -1,10 +1,10 @@
 """The body of a function: statements to instructions with resolved operands.
 
-One loop over tokens with an explicit stack of scopes, so that neither depth nor length of a text can exhaust the Python stack.
-Labels may be used before they are declared: a scope resolves its branches when it closes and hands the rest to the scope
-around it.
+One loop over tokens with an explicit stack of scopes, so that neither depth nor length of a text can exhaust the
+Python stack. Labels may be used before they are declared: a scope resolves its branches when it closes and hands the
+rest to the scope around it.
 
-Spec: PTX ISA 9.1, "Statements", "Instruction Operands", "Directives" ("Control Flow Directives", "Debugging Directives").
+Spec: PTX ISA 9.1, "Statements", "Instruction Operands", "Control Flow Directives", "Debugging Directives".
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ _TABLES = (".branchtargets", ".calltargets", ".callprototype")
 
 @dataclass(frozen=True, slots=True)
 class ModuleNames:
-    """What the module declares: the symbol of a name, the token after which it is known, and variables for their types."""
+    """What the module declares: the symbol of a name, the token after which it is known, and variables for their
+    types."""
 
     symbols: Mapping[str, tuple[Symbol, int]]
     variables: Mapping[str, Variable]
@@ -97,7 +98,7 @@ class Body:
         if token == "{":
             if len(self.names.scopes) >= MAX_DEPTH:
                 raise cursor.error(f"scopes must nest at most {MAX_DEPTH} deep, not deeper")
-            self.names.scopes.append(Scope(cursor.at))
+            self.names.scopes.append(Scope())
             cursor.at += 1
         elif token == "}":
             cursor.at += 1
@@ -115,9 +116,6 @@ class Body:
         elif token == ".extern" and cursor.texts[cursor.at + 1] in BODY_SPACES:
             cursor.at += 1
             self._variables("extern")
-        elif token == "":
-            start = self.names.scope.start
-            raise cursor.tokens.error("scope must end with }, not with the end of the file", start)
         elif token in REFUSED_SPACES:
             raise cursor.error(f"variable must be memory or a register: {REFUSED_SPACES[token]} are not supported")
         else:
@@ -135,7 +133,9 @@ class Body:
             elif outer is not None:
                 outer.pending.append((name, at, place))
             else:
-                raise self.cursor.tokens.error(f"branch target must be a label of this scope or one around it, not {name}", at)
+                raise self.cursor.tokens.error(
+                    f"branch target must be a label of this scope or one around it, not {name}", at
+                )
         if outer is None:
             return True
         self.names.scopes.pop()
@@ -160,7 +160,9 @@ class Body:
                 names.declare_register(found.name, found.type, found.width)
             elif names.overlaps(found.name, found.count):
                 shown = f"{found.name}<{found.count}>"
-                raise self.cursor.tokens.error(f"registers of a range must be declared once in a scope, not again as {shown}", found.at)
+                raise self.cursor.tokens.error(
+                    f"registers of a range must be declared once in a scope, not again as {shown}", found.at
+                )
             else:
                 names.declare_range(found.name, found.type, found.width, found.count)
 
@@ -211,7 +213,9 @@ class Body:
                 elif (symbol := self._resolve(entry, at)) is not None:
                     entry = symbol.name
                 else:
-                    raise cursor.tokens.error(f"entry of .calltargets must be a function declared before, not {entry}", at)
+                    raise cursor.tokens.error(
+                        f"entry of .calltargets must be a function declared before, not {entry}", at
+                    )
                 entries.append(entry)
             if directive == ".branchtargets":
                 self.branch_targets[unique] = entries
@@ -261,7 +265,9 @@ class Body:
         if not isinstance(found, Reg):
             raise cursor.error(f"{noun} must be a declared register of type .pred, not {cursor.shown()}")
         if found.register.type != "pred":
-            raise cursor.error(f"{noun} must be a register of type .pred, not {cursor.shown()} of type .{found.register.type}")
+            raise cursor.error(
+                f"{noun} must be a register of type .pred, not {cursor.shown()} of type .{found.register.type}"
+            )
         cursor.at += 1
         return found
 
@@ -356,8 +362,12 @@ class Body:
     def _undeclared(self) -> Exception:
         cursor = self.cursor
         if cursor.token[:1] == "%":
-            return cursor.error(f"register must be declared before its use or be a special register, not {cursor.shown()}")
-        return cursor.error(f"operand must be a declared register, variable or function, or a constant, not {cursor.shown()}")
+            return cursor.error(
+                f"register must be declared before its use or be a special register, not {cursor.shown()}"
+            )
+        return cursor.error(
+            f"operand must be a declared register, variable or function, or a constant, not {cursor.shown()}"
+        )
 
     def _vector(self) -> Vector:
         cursor = self.cursor
@@ -383,7 +393,9 @@ class Body:
         if isinstance(found, Reg):
             if found.register.type == "pred" or found.register.type in FLOATS:
                 type_ = found.register.type
-                raise cursor.error(f"register of an address must be of an integer or bit type, not {cursor.shown()} of type .{type_}")
+                raise cursor.error(
+                    f"register of an address must be of an integer or bit type, not {cursor.shown()} of type .{type_}"
+                )
             cursor.at += 1
             base = found
             if cursor.accept("+"):
@@ -400,7 +412,7 @@ class Body:
         extra: tuple[Operand, ...] = ()
         if cursor.accept(","):
             if cursor.token != "{":
-                raise cursor.error(f"second part of an address must be a coordinate vector, not {cursor.shown()} (textures are not supported)")
+                raise cursor.error(f"second part of an address must be a vector of coordinates, not {cursor.shown()}")
             extra = self._vector().elements
         cursor.expect("]", "address")
         return Address(base, offset, extra)
@@ -457,7 +469,8 @@ class Body:
 
 
 def parse_location(cursor: Cursor) -> tuple[int, int]:
-    """Parse what stands behind ``.loc`` and return (file, line). Of inlined code it is the place in the inlined function."""
+    """Parse what stands behind ``.loc`` and return (file, line). Of inlined code it is the place in the inlined
+    function."""
     file, line = (parse_integer_literal(cursor, ".loc") for _ in range(2))
     parse_integer_literal(cursor, ".loc")
     if cursor.token == "," and cursor.texts[cursor.at + 1] == "function_name":
@@ -494,4 +507,3 @@ def parse_prototype(cursor: Cursor) -> Prototype:
         if cursor.advance() != ".noreturn":
             parse_integer_literal(cursor, "number of registers")
     return Prototype(tuple(returns), tuple(parameters))
-

@@ -3,8 +3,8 @@
 Integers are 64 bits wide, signed unless they are written with U or do not fit. Both kinds wrap.
 
 Spec: PTX ISA 9.1, "Constants" ("Integer Constant Expressions", "Summary of Constant Expression Evaluation Rules").
-Measured: tests/ptx/data/constant_expressions.json (ptxas 13.0 folds each expression into an initialiser). It decides where the
-manual is silent: shift counts are taken modulo 64, and ``%`` is unsigned.
+Measured: tests/ptx/data/constant_expressions.json (ptxas 13.0 folds each expression into an initialiser). It decides
+where the manual is silent: shift counts are taken modulo 64, and ``%`` is unsigned.
 Assumed: -9223372036854775808 is signed, though its digits alone are not; the bits are the same.
 """
 
@@ -21,8 +21,8 @@ _MAX_DEPTH = 64
 _RULE = 'PTX ISA 9.1, "Constants"'
 
 _PRECEDENCE = {
-    "||": 1, "&&": 2, "|": 3, "^": 4, "&": 5, "==": 6, "!=": 6, "<": 7, "<=": 7, ">": 7, ">=": 7, "<<": 8, ">>": 8, "+": 9, "-": 9,
-    "*": 10, "/": 10, "%": 10,
+    "||": 1, "&&": 2, "|": 3, "^": 4, "&": 5, "==": 6, "!=": 6, "<": 7, "<=": 7, ">": 7, ">=": 7, "<<": 8, ">>": 8,
+    "+": 9, "-": 9, "*": 10, "/": 10, "%": 10,
 }  # fmt: skip
 
 #: Tokens that can follow the first literal of a longer expression.
@@ -30,7 +30,8 @@ OPERATORS = frozenset(_PRECEDENCE) | {"?"}
 
 
 class _Value(NamedTuple):
-    """``kind`` is "s64" or "u64" with an int, "f64" with a float, or "f32" with the bits of a literal such as 0f3F800000."""
+    """``kind`` is "s64" or "u64" with an int, "f64" with a float, or "f32" with the bits of a literal such as
+    0f3F800000."""
 
     value: int | float
     kind: str
@@ -163,7 +164,9 @@ def _unary(cursor: Cursor, depth: int) -> _Value:
 def _apply_unary(cursor: Cursor, at: int, operator: str, operand: _Value) -> _Value:
     value, kind = operand
     if kind == "f32":
-        raise cursor.tokens.error(f"operand of {operator} must be an integer or a decimal float, not a literal such as 0f", at, _RULE)
+        raise cursor.tokens.error(
+            f"operand of {operator} must be an integer or a decimal float, not a literal such as 0f", at, _RULE
+        )
     if operator == "+":
         return operand
     if operator == "-":
@@ -248,7 +251,9 @@ def _wrap(value: int, kind: str) -> _Value:
 
 def _require_integers(cursor: Cursor, at: int, *operands: _Value) -> None:
     if any(operand.kind in ("f32", "f64") for operand in operands):
-        raise cursor.tokens.error(f"operands of {cursor.texts[at]} must be integers or both decimal floats, not a mixture", at, _RULE)
+        raise cursor.tokens.error(
+            f"operands of {cursor.texts[at]} must be integers or both decimal floats, not a mixture", at, _RULE
+        )
 
 
 def _deeper(cursor: Cursor, depth: int) -> int:

@@ -1,7 +1,7 @@
 """Declarations: variables of state spaces with their initialisers, registers, and formal parameters.
 
-Spec: PTX ISA 9.1, "State Spaces", "Variables", "Parameter State Space", "Kernel and Function Directives"; CUDA 13.0 ABI for the
-layout of parameters: each at the next multiple of its alignment.
+Spec: PTX ISA 9.1, "State Spaces", "Variables", "Parameter State Space", "Kernel and Function Directives"; the
+CUDA 13.0 ABI for the layout of parameters: each at the next multiple of its alignment.
 Measured: tests/ptx/data/initialisers.json (the bytes that ptxas 13.0 writes for an initialiser).
 """
 
@@ -27,7 +27,11 @@ REFUSED_SPACES = {
     ".sreg": "declarations of special registers",
 }
 _MAX_BYTES = 1 << 40
+#: Assumed: an initialiser is kept as bytes, and no compiler writes one of this size.
+_MAX_INITIALISED_BYTES = 1 << 28
 _MAX_REGISTERS = 1 << 32
+
+Resolve = Callable[[str, int], Symbol | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,9 @@ def parse_type(cursor: Cursor, noun: str) -> tuple[str, int]:
     type_ = cursor.token[1:]
     if cursor.token[:1] != "." or type_ not in SIZES:
         if cursor.token in REFUSED_SPACES:
-            raise cursor.error(f"variable must be memory or a register: {REFUSED_SPACES[cursor.token]} are not supported")
+            raise cursor.error(
+                f"variable must be memory or a register: {REFUSED_SPACES[cursor.token]} are not supported"
+            )
         raise cursor.error(f"type of {noun} must be a PTX type such as .b32, not {cursor.shown()}")
     cursor.advance()
     return type_, width
@@ -87,7 +93,9 @@ def parse_registers(cursor: Cursor) -> list[RegisterDeclaration]:
             number_at = cursor.at
             count = parse_integer_literal(cursor, "number of registers")
             if not 0 < count <= _MAX_REGISTERS:
-                raise cursor.tokens.error(f"number of registers must be from 1 to {_MAX_REGISTERS}, not {count}", number_at)
+                raise cursor.tokens.error(
+                    f"number of registers must be from 1 to {_MAX_REGISTERS}, not {count}", number_at
+                )
             cursor.expect(">", "range of registers")
         found.append(RegisterDeclaration(name, type_, width, count, at))
         if not cursor.accept(","):
@@ -96,46 +104,51 @@ def parse_registers(cursor: Cursor) -> list[RegisterDeclaration]:
     return found
 
 
-def parse_variables(cursor: Cursor, linkage: str, resolve: Callable[[str, int], Symbol | None]) -> list[tuple[Variable, int]]:
-    """Parse a declaration of variables from its state space to the semicolon; return each variable with the token of its name.
-
-    ``resolve(name, token)`` gives the symbol that a name in an initialiser means, or None.
-    """
-    space_at = cursor.at
+def parse_variables(cursor: Cursor, linkage: str, resolve: Resolve) -> list[tuple[Variable, int]]:
+    """Parse a declaration of variables from its state space to the semicolon; return each variable with the token of
+    its name. ``resolve(name, token)`` gives the symbol that a name in an initialiser means, or None."""
+    line = cursor.tokens.position(cursor.at)[0]
     space = cursor.advance()[1:]
-    _skip_attributes(cursor)
+    skip_attributes(cursor)
     align = parse_align(cursor)
-    _skip_attributes(cursor)
+    skip_attributes(cursor)
     type_, width = parse_type(cursor, f".{space} variable")
     if type_ == "pred":
         raise cursor.tokens.error(f"variable of type .pred must be in .reg, not in .{space}", cursor.at - 1)
-    element = SIZES[type_] * width
-    found = []
-    while True:
-        at = cursor.at
-        name = cursor.name("variable")
-        shape = _parse_shape(cursor)
-        count = _count(cursor, shape, element, at)
-        data = _Bytes(bytearray(), [], [])
-        if cursor.accept("="):
-            _refuse_initialiser(cursor, linkage, space, type_)
-            shape = _parse_initialiser(cursor, data, shape, type_, width, resolve)
-            count = _count(cursor, shape, element, at)
-        elif shape and shape[0] == 0 and linkage != "extern":
-            raise cursor.tokens.error(f"size of variable {name} must be given unless it is .extern, not left empty", at)
-        data.data.extend(bytes(count * element - len(data.data) if data.data else 0))
-        variable = Variable(
-            name, space, type_, count * element, align or element, bytes(data.data), tuple(data.fixups), linkage == "extern",
-            cursor.tokens.position(space_at)[0], tuple(data.byte_fixups), linkage,
-        )  # fmt: skip
-        found.append((variable, at))
-        if not cursor.accept(","):
-            break
+    template = Variable(
+        "", space, type_, 0, align or SIZES[type_] * width, b"", (), linkage == "extern", line, (), linkage
+    )
+    found = [_parse_variable(cursor, template, width, resolve)]
+    while cursor.accept(","):
+        found.append(_parse_variable(cursor, template, width, resolve))
     cursor.expect(";", "declaration of variables")
     return found
 
 
-def _skip_attributes(cursor: Cursor) -> None:
+def _parse_variable(cursor: Cursor, template: Variable, width: int, resolve: Resolve) -> tuple[Variable, int]:
+    """Parse ``name[2][3] = {...}``."""
+    at = cursor.at
+    name = cursor.name("variable")
+    element = SIZES[template.type] * width
+    shape = _parse_shape(cursor)
+    size = _count(cursor, shape, element, at) * element
+    data = _Bytes(bytearray(), [], [])
+    if cursor.accept("="):
+        _refuse_initialiser(cursor, template)
+        if size > _MAX_INITIALISED_BYTES:
+            raise cursor.tokens.error(
+                f"size of a variable with an initialiser must be at most {_MAX_INITIALISED_BYTES} bytes, not {size}", at
+            )
+        shape = _parse_initialiser(cursor, data, shape, template.type, width, resolve)
+        size = _count(cursor, shape, element, at) * element
+    elif shape and shape[0] == 0 and not template.extern:
+        raise cursor.tokens.error(f"size of variable {name} must be given unless it is .extern, not left empty", at)
+    fixups, byte_fixups = tuple(data.fixups), tuple(data.byte_fixups)
+    initial = bytes(data.data)
+    return replace(template, name=name, size=size, initial=initial, fixups=fixups, byte_fixups=byte_fixups), at
+
+
+def skip_attributes(cursor: Cursor) -> None:
     """Step over ``.attribute(.managed)``: to the simulator all global memory is alike."""
     while cursor.accept(".attribute"):
         cursor.expect("(", ".attribute")
@@ -177,8 +190,9 @@ def _count(cursor: Cursor, shape: list[int] | None, element: int, at: int) -> in
     return count
 
 
-def _refuse_initialiser(cursor: Cursor, linkage: str, space: str, type_: str) -> None:
-    if linkage == "extern":
+def _refuse_initialiser(cursor: Cursor, variable: Variable) -> None:
+    space, type_ = variable.space, variable.type
+    if variable.extern:
         raise cursor.error("initialiser must belong to a variable that is defined here, not to an .extern one")
     if space not in ("global", "const"):
         raise cursor.error(f"initialiser must belong to a .global or .const variable, not to a .{space} one")
@@ -186,11 +200,8 @@ def _refuse_initialiser(cursor: Cursor, linkage: str, space: str, type_: str) ->
         raise cursor.error(f"initialiser must have a type other than half precision, not .{type_}")
 
 
-_Resolve = Callable[[str, int], Symbol | None]
-
-
 def _parse_initialiser(
-    cursor: Cursor, data: _Bytes, shape: list[int] | None, type_: str, width: int, resolve: _Resolve
+    cursor: Cursor, data: _Bytes, shape: list[int] | None, type_: str, width: int, resolve: Resolve
 ) -> list[int] | None:
     """Parse an initialiser into ``data`` and return the shape, in which ``[]`` now has its size."""
     levels = list(shape or ())
@@ -212,7 +223,7 @@ def _parse_initialiser(
 
 
 def _parse_level(
-    cursor: Cursor, data: _Bytes, offset: int, levels: list[int], sizes: list[int], type_: str, resolve: _Resolve
+    cursor: Cursor, data: _Bytes, offset: int, levels: list[int], sizes: list[int], type_: str, resolve: Resolve
 ) -> int:
     """Parse one ``{ ... }`` whose elements are ``sizes[0]`` bytes; return how many there were."""
     cursor.expect("{", "initialiser")
@@ -230,7 +241,7 @@ def _parse_level(
     return count
 
 
-def _parse_element(cursor: Cursor, data: _Bytes, offset: int, type_: str, resolve: _Resolve) -> None:
+def _parse_element(cursor: Cursor, data: _Bytes, offset: int, type_: str, resolve: Resolve) -> None:
     size = SIZES[type_]
     if len(data.data) < offset:
         data.data.extend(bytes(offset - len(data.data)))
@@ -238,7 +249,9 @@ def _parse_element(cursor: Cursor, data: _Bytes, offset: int, type_: str, resolv
         at = cursor.at
         symbol = parse_symbol_address(cursor, resolve)
         if size not in (4, 8) or type_ in FLOATS:
-            raise cursor.tokens.error(f"initialiser of type .{type_} must be a number, not the address of {symbol.name}", at)
+            raise cursor.tokens.error(
+                f"initialiser of type .{type_} must be a number, not the address of {symbol.name}", at
+            )
         data.fixups.append((offset, symbol, size))
         data.data.extend(bytes(size))
         return
@@ -250,10 +263,10 @@ def _parse_element(cursor: Cursor, data: _Bytes, offset: int, type_: str, resolv
         data.byte_fixups.append((offset, symbol, _shift_of_mask(cursor, constant.value, size, at)))
         data.data.extend(bytes(size))
         return
-    if (constant.kind == "int") == (type_ in FLOATS) and not (constant.kind == "f32" and type_[0] == "b"):
+    is_float = constant.kind != "int"
+    if is_float != (type_ in FLOATS) and not (is_float and type_ in ("b32", "b64")):
         wanted = "a float" if type_ in FLOATS else "an integer"
-        if not (constant.kind == "f64" and type_ in ("b32", "b64")):
-            raise cursor.tokens.error(f"initialiser of type .{type_} must be {wanted}, not {cursor.texts[at]}", at)
+        raise cursor.tokens.error(f"initialiser of type .{type_} must be {wanted}, not {cursor.texts[at]}", at)
     data.data.extend(_encode(constant.value, constant.kind, size))
 
 
@@ -266,11 +279,13 @@ def _encode(value: int, kind: str, size: int) -> bytes:
 def _shift_of_mask(cursor: Cursor, mask: int, size: int, at: int) -> int:
     shift = (mask & -mask).bit_length() - 1 if mask else 0
     if size != 1 or shift % 8 or mask != 0xFF << shift or shift > 56:
-        raise cursor.tokens.error(f"mask of an address must be 0xff at a byte, for an array of bytes, not {cursor.texts[at]}", at)
+        raise cursor.tokens.error(
+            f"mask of an address must be 0xff at a byte, for an array of bytes, not {cursor.texts[at]}", at
+        )
     return shift
 
 
-def parse_symbol_address(cursor: Cursor, resolve: _Resolve) -> Symbol:
+def parse_symbol_address(cursor: Cursor, resolve: Resolve) -> Symbol:
     """Parse ``x``, ``x+4``, ``generic(x)`` or ``generic(x)+4``."""
     generic = cursor.token == "generic" and cursor.texts[cursor.at + 1] == "("
     if generic:
@@ -279,7 +294,9 @@ def parse_symbol_address(cursor: Cursor, resolve: _Resolve) -> Symbol:
     name = cursor.name("address in an initialiser")
     symbol = resolve(name, at)
     if symbol is None:
-        raise cursor.tokens.error(f"address in an initialiser must be of a variable or function declared before, not {name}", at)
+        raise cursor.tokens.error(
+            f"address in an initialiser must be of a variable or function declared before, not {name}", at
+        )
     if generic:
         cursor.expect(")", "generic")
     if cursor.accept("+"):
@@ -288,7 +305,8 @@ def parse_symbol_address(cursor: Cursor, resolve: _Resolve) -> Symbol:
 
 
 def parse_parameters(cursor: Cursor, noun: str) -> list[tuple[Parameter, int]]:
-    """Parse ``( ... )``, from the opening parenthesis to the closing one; return each parameter with the token of its name.
+    """Parse ``( ... )``, from the opening parenthesis to the closing one; return each parameter with the token of its
+    name.
 
     Offsets follow the ABI. A ``.reg`` parameter has size 0; the caller gives it a register.
     """
@@ -314,7 +332,9 @@ def _parse_parameter(cursor: Cursor, noun: str) -> tuple[Parameter, int]:
     align = parse_align(cursor)
     type_, width = parse_type(cursor, "parameter")
     if width > 1 or type_ == "pred":
-        raise cursor.tokens.error(f"type of a .param must be a scalar or an array of bytes, not .{type_} as written", cursor.at - 1)
+        raise cursor.tokens.error(
+            f"type of a .param must be a scalar or an array of bytes, not .{type_} as written", cursor.at - 1
+        )
     pointer_space, pointer_align = _parse_pointer(cursor)
     align = align or parse_align(cursor)
     at = cursor.at
@@ -336,4 +356,3 @@ def _parse_pointer(cursor: Cursor) -> tuple[str, int]:
     if cursor.token in (".global", ".const", ".shared", ".local"):
         space = cursor.advance()[1:]
     return space, parse_align(cursor) or 4
-

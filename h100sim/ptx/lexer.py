@@ -1,7 +1,7 @@
 """PTX text to tokens: one compiled expression, run once over the whole text.
 
-A word takes the modifiers behind it ("wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16", "%tid.x"), so most instructions
-are an opcode token and their operands. Comments and ``# line`` marks are skipped.
+A word takes the modifiers behind it ("wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16", "%tid.x"), so most
+instructions are an opcode token and their operands. Comments and ``# line`` marks are skipped.
 
 Spec: PTX ISA 9.1, "Syntax" ("Source Format", "Comments", "Identifiers", "Constants").
 """

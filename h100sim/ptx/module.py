@@ -1,9 +1,10 @@
 """The decoded form of a PTX text: modules, functions, instructions and operands, all immutable.
 
 Names are resolved: a :class:`Register` is one declared variable (two scopes that declare the same name give two
-registers), a :class:`Label` is an instruction index of its function, a :class:`Symbol` names a variable, parameter or function.
-Names are unique in their function: what an inner scope declares again gets a suffix ("DONE", "DONE$2"). A ``.v2`` or
-``.v4`` register is decoded into scalar registers ("v$x", "v$y"). Nothing here knows what an instruction does.
+registers), a :class:`Label` is an instruction index of its function, a :class:`Symbol` names a variable, parameter or
+function. Names are unique in their function: what an inner scope declares again gets a suffix ("DONE", "DONE$2"). A
+``.v2`` or ``.v4`` register is decoded into scalar registers ("v$x", "v$y"). Nothing here knows what an instruction
+does.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """One declared register. ``index`` counts the registers of its function; ``type`` is without the dot ("b32", "pred").
-    Of a range ``%r<100>`` only the registers that the function uses become one."""
+    """One declared register. ``index`` counts the registers of its function; ``type`` is without the dot ("b32",
+    "pred"). Of a range ``%r<100>`` only the registers that the function uses become one."""
 
     index: int
     name: str
@@ -23,7 +24,8 @@ class Register:
 
 @dataclass(frozen=True, slots=True)
 class Reg:
-    """A register operand. ``negated`` for ``!p``. ``component`` is None: the parser makes ``%v.x`` a register of its own."""
+    """A register operand. ``negated`` for ``!p``. ``component`` is None: the parser makes ``%v.x`` a register of its
+    own."""
 
     register: Register
     negated: bool = False
@@ -47,8 +49,8 @@ class Special:
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """The address of a variable, parameter or function, plus a byte offset; or the name of a table of the function (the last
-    operand of ``brx.idx`` and of indirect ``call``). ``generic`` for ``generic(x)`` in an initialiser."""
+    """The address of a variable, parameter or function, plus a byte offset; or the name of a table of the function
+    (the last operand of ``brx.idx`` and of indirect ``call``). ``generic`` for ``generic(x)`` in an initialiser."""
 
     name: str
     offset: int = 0
@@ -57,8 +59,8 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """``[base + offset]``; ``base`` is a register, a symbol or None (absolute). ``extra`` holds the coordinate vector of
-    a tensor operand ``[map, {c0, c1}]`` and is empty otherwise."""
+    """``[base + offset]``; ``base`` is a register, a symbol or None (absolute). ``extra`` holds the coordinate vector
+    of a tensor operand ``[map, {c0, c1}]`` and is empty otherwise."""
 
     base: Reg | Symbol | None
     offset: int = 0
@@ -108,11 +110,11 @@ class Guard:
 class Instruction:
     """One instruction. ``opcode`` is the text as written without operands; ``base`` the part before the first dot;
     ``modifiers`` the parts that are not types, in order ("sync", "aligned", "m64n256k16", "L2::cache_hint");
-    ``types`` the element types in order ("f32", "bf16", "bf16"). ``line`` and ``column`` are of the opcode in the PTX text,
-    ``source`` an index into ``Module.files`` with a line, from the last ``.loc``, or None.
+    ``types`` the element types in order ("f32", "bf16", "bf16"). ``line`` and ``column`` are of the opcode in the PTX
+    text, ``source`` an index into ``Module.files`` with a line, from the last ``.loc``, or None.
 
-    ``call`` always has the operands (Vector of results, Symbol or Reg to call, Vector of arguments), and for an indirect call a
-    Symbol that names the table of ``.callprototype`` or ``.calltargets``."""
+    ``call`` always has the operands (Vector of results, Symbol or Reg to call, Vector of arguments), and for an
+    indirect call a Symbol that names the table of ``.callprototype`` or ``.calltargets``."""
 
     opcode: str
     base: str
@@ -131,10 +133,11 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A variable of a state space. ``size`` in bytes (0 for ``.extern .shared x[]``); ``initial`` the bytes of its initialiser,
-    ``fixups`` the (byte offset, symbol, width) places where the address of a symbol goes, ``byte_fixups`` the (byte offset, symbol,
-    shift) places of one byte where bits shift to shift + 7 of an address go (``0xff00(x)``). ``linkage`` is "", "visible",
-    "extern", "weak" or "common"."""
+    """A variable of a state space. ``size`` is in bytes, 0 for ``.extern .shared x[]``. ``initial`` holds the bytes of
+    its initialiser and may be shorter than the variable: the rest is zero. ``fixups`` are the (byte offset, symbol,
+    width) places where the address of a symbol goes, ``byte_fixups`` the (byte offset, symbol, shift) places of one byte where
+    bits shift to shift + 7 of an address go (``0xff00(x)``). ``linkage`` is "", "visible", "extern", "weak" or
+    "common"."""
 
     name: str
     space: str
@@ -174,11 +177,11 @@ class Prototype:
 
 @dataclass(frozen=True)
 class Function:
-    """An ``.entry`` or ``.func``. ``labels`` maps names to instruction indices; ``directives`` holds "maxntid", "reqntid",
-    "minnctapersm", "maxnreg", "reqnctapercluster", "explicitcluster", "maxclusterrank" with tuples of integers (empty for those
-    that take none). ``branch_targets`` and ``call_targets`` hold the tables of ``.branchtargets`` (names of labels) and
-    ``.calltargets``, ``prototypes`` those of ``.callprototype``. ``defined`` is False for a prototype without a body.
-    ``linkage`` is "", "visible", "extern" or "weak"."""
+    """An ``.entry`` or ``.func``. ``labels`` maps names to instruction indices; ``directives`` holds "maxntid",
+    "reqntid", "minnctapersm", "maxnreg", "reqnctapercluster", "explicitcluster", "maxclusterrank" with tuples of
+    integers (empty for those that take none). ``branch_targets`` and ``call_targets`` hold the tables of
+    ``.branchtargets`` (names of labels) and ``.calltargets``, ``prototypes`` those of ``.callprototype``. ``defined``
+    is False for a prototype without a body. ``linkage`` is "", "visible", "extern" or "weak"."""
 
     name: str
     is_entry: bool

@@ -3,8 +3,9 @@
 A register of a range (``.reg .b32 %r<4000000000>``) comes into being when it is first used, so a range costs nothing.
 
 Spec: PTX ISA 9.1, "Identifiers", "Parameterized Variable Names", "Instruction Statements" ("Labels").
-Measured with ptxas 13.0: an inner scope may declare registers and labels of outer ones again; a label is visible in its own scope
-and the inner ones; labels and variables of one scope share one set of names; parameters belong to the outermost scope.
+Measured with ptxas 13.0: an inner scope may declare registers and labels of outer ones again; a label is visible in
+its own scope and the inner ones; labels and variables of one scope share one set of names; parameters belong to the
+outermost scope.
 Assumed: two ranges of one scope with a register in common are refused. ptxas takes them, and no compiler writes them.
 """
 
@@ -23,7 +24,8 @@ _LONGEST_NUMBER = 10
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A name that ``.branchtargets``, ``.calltargets`` or ``.callprototype`` declares; ``name`` is unique in the function."""
+    """A name that ``.branchtargets``, ``.calltargets`` or ``.callprototype`` declares; ``name`` is unique in the
+    function."""
 
     name: str
 
@@ -44,7 +46,6 @@ class Range:
 class Scope:
     """One ``{ }``. ``names`` holds what it declares, ``inherited`` what lookups found in the scopes around it."""
 
-    start: int
     names: dict[str, Entry] = field(default_factory=dict)
     inherited: dict[str, Entry] = field(default_factory=dict)
     ranges: dict[str, Range] = field(default_factory=dict)
@@ -58,10 +59,10 @@ class Scope:
 class FunctionNames:
     """The scopes of one function, the innermost last, and its registers in the order in which they came into being."""
 
-    def __init__(self, outside: Collection[str], start: int):
+    def __init__(self, outside: Collection[str]):
         self.outside = outside
         self.registers: list[Register] = []
-        self.scopes = [Scope(start)]
+        self.scopes = [Scope()]
         self._used: dict[str, int] = {}
 
     @property
@@ -112,7 +113,11 @@ class FunctionNames:
         scope = self.scopes[-1]
         if prefix in scope.ranges or scope.taken.get(prefix, count) < count:
             return True
-        return any(number * 10 < scope.ranges[outer].count for outer, number in splits(prefix) if number and outer in scope.ranges)
+        return any(
+            number * 10 < scope.ranges[outer].count
+            for outer, number in splits(prefix)
+            if number and outer in scope.ranges
+        )
 
     def declare(self, name: str, entry: Symbol | Table) -> None:
         """Declare a variable or table in the innermost scope."""
@@ -161,7 +166,8 @@ class FunctionNames:
 
 
 def splits(name: str) -> Iterator[tuple[str, int]]:
-    """Yield every (prefix, number) that makes a name: ``%r10`` is ``%r1`` and 0, ``%r`` and 10. Numbers have no leading zeros."""
+    """Yield every (prefix, number) that makes a name: ``%r10`` is ``%r1`` and 0, ``%r`` and 10. Numbers have no
+    leading zeros."""
     for length in range(1, min(len(name) - 1, _LONGEST_NUMBER) + 1):
         digit = name[-length]
         if not ("0" <= digit <= "9"):

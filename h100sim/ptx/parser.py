@@ -1,10 +1,11 @@
 """A PTX text as a whole: header, module-level variables, and functions.
 
-Two passes over the tokens: the first reads everything but the bodies of functions, the second reads those. So a body knows every
-name of the module (to keep its own names apart from them), and still may use only what is declared above it.
+Two passes over the tokens: the first reads everything but the bodies of functions, the second reads those. So a body
+knows every name of the module (to keep its own names apart from them), and still may use only what is declared above
+it.
 
-Spec: PTX ISA 9.1, "PTX Module Directives", "Specifying Kernel Entry Points and Functions", "Performance-Tuning Directives",
-"Cluster Dimension Directives", "Linking Directives".
+Spec: PTX ISA 9.1, "PTX Module Directives", "Specifying Kernel Entry Points and Functions", "Linking Directives",
+"Performance-Tuning Directives", "Cluster Dimension Directives".
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from .body import Body, ModuleNames, skip_pragma
 from .constants import parse_integer_literal
 from .cursor import Cursor
-from .declarations import MODULE_SPACES, REFUSED_SPACES, parse_parameters, parse_variables
+from .declarations import MODULE_SPACES, REFUSED_SPACES, parse_parameters, parse_variables, skip_attributes
 from .lexer import tokenize
 from .module import Function, Module, Parameter, Reg, Symbol, Variable
 from .names import FunctionNames
@@ -24,16 +25,19 @@ NEWEST_VERSION = (9, 4)
 NEWEST_TARGET = 90
 _LINKAGES = (".visible", ".extern", ".weak", ".common")
 _TARGET_OPTIONS = ("debug", "texmode_unified", "texmode_independent")
-_NUMBERED = (".maxntid", ".reqntid", ".minnctapersm", ".maxnctapersm", ".maxnreg", ".reqnctapercluster", ".maxclusterrank",
-             ".abi_preserve", ".abi_preserve_control")  # fmt: skip
+_NUMBERED = (
+    ".maxntid", ".reqntid", ".minnctapersm", ".maxnctapersm", ".maxnreg", ".reqnctapercluster", ".maxclusterrank",
+    ".abi_preserve", ".abi_preserve_control",
+)  # fmt: skip
 _PLAIN = (".explicitcluster", ".noreturn", ".blocksareclusters")
 
 
 def parse(text: str, filename: str = "<ptx>") -> Module:
     """Parse a PTX text for sm_90a into a Module.
 
-    Raises PtxError, with line and column, for what ptxas would refuse in any instruction: syntax, names that are not declared or
-    declared twice, a wrong ``.version`` or ``.target``. Which operands and modifiers an instruction takes is not checked here.
+    Raises PtxError, with line and column, for what ptxas would refuse in any instruction: syntax, names that are not
+    declared or declared twice, a wrong ``.version`` or ``.target``. Which operands and modifiers an instruction takes
+    is not checked here.
     """
     return _ModuleParser(Cursor(tokenize(text, filename))).parse()
 
@@ -90,10 +94,14 @@ class _ModuleParser:
             if name.startswith("sm_") and number.isdigit() and len(number) <= 4:
                 suffix = name[3 + len(number) :]
                 if int(number) > NEWEST_TARGET or (suffix and name != "sm_90a"):
-                    raise cursor.error(f".target must be sm_90a, sm_90 or an older architecture that runs on it, not {name}")
+                    raise cursor.error(
+                        f".target must be sm_90a, sm_90 or an older architecture that runs on it, not {name}"
+                    )
                 target = name
             elif name not in _TARGET_OPTIONS:
-                raise cursor.error(f".target must be sm_90a, sm_90 or an older architecture that runs on it, not {cursor.shown()}")
+                raise cursor.error(
+                    f".target must be sm_90a, sm_90 or an older architecture that runs on it, not {cursor.shown()}"
+                )
             cursor.advance()
             if not cursor.accept(","):
                 break
@@ -132,7 +140,9 @@ class _ModuleParser:
         elif token in (".reg", ".local", ".param"):
             raise cursor.error(f"variable of a module must be in .global, .const or .shared, not in {token}")
         else:
-            raise cursor.tokens.error(f"statement of a module must be a directive such as .entry, not {cursor.shown()}", linkage_at)
+            raise cursor.tokens.error(
+                f"statement of a module must be a directive such as .entry, not {cursor.shown()}", linkage_at
+            )
 
     def _file(self) -> None:
         """Read ``.file 1 "name"``, with or without time stamp and size."""
@@ -175,9 +185,13 @@ class _ModuleParser:
         for variable, at in parse_variables(self.cursor, linkage, self._resolve):
             known = self.variables.get(variable.name)
             if variable.name in self.symbols and (known is None or not (known.extern or variable.extern)):
-                raise self.cursor.tokens.error(f"name must be declared once in a module, not again as {variable.name}", at)
+                raise self.cursor.tokens.error(
+                    f"name must be declared once in a module, not again as {variable.name}", at
+                )
             if known is not None and (known.space, known.type) != (variable.space, variable.type):
-                raise self.cursor.tokens.error(f"variable must be declared each time alike, not {variable.name} differently", at)
+                raise self.cursor.tokens.error(
+                    f"variable must be declared each time alike, not {variable.name} differently", at
+                )
             if known is None or known.extern:
                 self.variables[variable.name] = variable
             self.symbols.setdefault(variable.name, (Symbol(variable.name), at))
@@ -203,7 +217,7 @@ class _ModuleParser:
             raise cursor.tokens.error(f".alias must stand for a function with a body, not for {target}", target_at)
         body = next(p for p in self.bodies if p.function.name == target)
         self.functions[name] = alias = replace(function, name=name, linkage=prototype.linkage)
-        names = FunctionNames(self.symbols, body.body_at)
+        names = FunctionNames(self.symbols)
         self._declare_parameters(alias, names)
         self.bodies.append(_Pending(alias, names, body.body_at))
 
@@ -223,14 +237,14 @@ class _ModuleParser:
         parameters = parse_parameters(cursor, noun) if cursor.token == "(" else []
         self._directives(directives)
         function = Function(
-            name, is_entry, tuple(p for p, _ in parameters), tuple(p for p, _ in returns), (), (), directives=directives,
-            line=cursor.tokens.position(start)[0], defined=cursor.token == "{", linkage=linkage,
+            name, is_entry, tuple(p for p, _ in parameters), tuple(p for p, _ in returns), (), (),
+            directives=directives, line=cursor.tokens.position(start)[0], defined=cursor.token == "{", linkage=linkage,
         )  # fmt: skip
         self._add_function(function, name_at)
         if not function.defined:
             cursor.expect(";", "function")
             return
-        names = FunctionNames(self.symbols, cursor.at)
+        names = FunctionNames(self.symbols)
         function = self._declare_parameters(function, names, [*returns, *parameters])
         self.functions[name] = function
         self.bodies.append(_Pending(function, names, cursor.at))
@@ -244,9 +258,7 @@ class _ModuleParser:
             if directive == ".pragma":
                 skip_pragma(cursor)
             elif directive == ".attribute":
-                while cursor.advance() != ")" or cursor.token == ")":
-                    if not cursor.token:
-                        raise cursor.error(".attribute must end with ), not with the end of the file")
+                skip_attributes(cursor)
             elif directive in _PLAIN:
                 cursor.advance()
                 found[directive[1:]] = ()
@@ -257,7 +269,9 @@ class _ModuleParser:
                     numbers.append(parse_integer_literal(cursor, directive))
                 found[directive[1:]] = tuple(numbers)
             else:
-                raise cursor.error(f"directive of a function must be one such as .maxntid or .reqntid, not {cursor.shown()}")
+                raise cursor.error(
+                    f"directive of a function must be one such as .maxntid or .reqntid, not {cursor.shown()}"
+                )
 
     def _add_function(self, function: Function, at: int) -> None:
         name = function.name
@@ -269,7 +283,9 @@ class _ModuleParser:
         elif known.defined and function.defined:
             raise self.cursor.tokens.error(f"function must have one body, not a second one of {name}", at)
         elif _signature(known) != _signature(function):
-            raise self.cursor.tokens.error(f"function must be declared each time with the same parameters, not {name} differently", at)
+            raise self.cursor.tokens.error(
+                f"function must be declared each time with the same parameters, not {name} differently", at
+            )
         if known is None or not known.defined:
             self.functions[name] = function
 
@@ -284,10 +300,13 @@ class _ModuleParser:
             declared = []
             for parameter in parameters:
                 if names.has(parameter.name):
-                    raise tokens.error(f"name must be declared once in a scope, not again as {parameter.name}", where[parameter.name])
-                if parameter.size or parameter.name == "_":
-                    names.unique(parameter.name) if parameter.name not in self.symbols else None
-                    names.declare(parameter.name, Symbol(parameter.name))
+                    raise tokens.error(
+                        f"name must be declared once in a scope, not again as {parameter.name}", where[parameter.name]
+                    )
+                if parameter.size:
+                    unique = names.unique(parameter.name)
+                    names.declare(parameter.name, Symbol(unique))
+                    parameter = replace(parameter, name=unique)
                 else:
                     entry = names.declare_register(parameter.name, parameter.type, 1)
                     assert isinstance(entry, Reg), "a scalar register is a Reg"
@@ -297,7 +316,9 @@ class _ModuleParser:
         return replace(function, returns=lists[0], parameters=lists[1])
 
     def _body(self, pending: _Pending) -> None:
-        body = Body(Cursor(self.cursor.tokens, pending.body_at), pending.names, ModuleNames(self.symbols, self.variables))
+        body = Body(
+            Cursor(self.cursor.tokens, pending.body_at), pending.names, ModuleNames(self.symbols, self.variables)
+        )
         body.parse()
         self.functions[pending.function.name] = replace(
             pending.function,
