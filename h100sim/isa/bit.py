@@ -42,18 +42,23 @@ def bfind(op: Opcode) -> Operation:
     return Operation(("u32",), (op.type,), (body,), "mufu", let)
 
 
+def _field(name: str, op: Opcode) -> str:
+    """Return a position or length. Measured: 32-bit forms look at its low 8 bits, the 64-bit sequences at all of it."""
+    return f"int64({name} & uint32(255))" if width_of_type(op.type) == 32 else f"int64({name})"
+
+
 @lane_instruction("bfe.[u32|s32|u64|s64]")
 def bfe(op: Opcode) -> Operation:
     """Extract c bits from position b on, zero- or sign-extended."""
     cast, name = ("int64", "extract_s") if op.type[0] == "s" else ("uint64", "extract_u")
-    body = f"{name}({cast}(a), int64(b & uint32(255)), int64(c & uint32(255)))"
+    body = f"{name}({cast}(a), {_field('b', op)}, {_field('c', op)})"
     return Operation((op.type,), (op.type, "u32", "u32"), (body,), "alu")
 
 
 @lane_instruction("bfi.[b32|b64]")
 def bfi(op: Opcode) -> Operation:
     """Insert the low d bits of a into b at position c."""
-    body = f"insert{width_of_type(op.type)}(a, b, int64(c & uint32(255)), int64(d & uint32(255)))"
+    body = f"insert{width_of_type(op.type)}(a, b, {_field('c', op)}, {_field('d', op)})"
     return Operation((op.type,), (op.type, op.type, "u32", "u32"), (body,), "alu")
 
 

@@ -1,8 +1,10 @@
 """Double precision: add sub mul fma mad div rcp sqrt min max abs neg copysign, with every rounding.
 
+Unlike single precision, a NaN operand is the result, made quiet; a NaN out of nothing is 0xFFF8000000000000.
 rcp.approx.ftz.f64 and rsqrt.approx.f64 are in special_function.py.
 
 Spec: PTX ISA 9.1, "Floating Point Instructions". Measured: tests/data/ptx_scalar.npz.
+Assumed: of several NaN operands the first is taken, as the captures have only one at a time.
 """
 
 from __future__ import annotations
@@ -12,18 +14,23 @@ from .lane import Opcode, Operation, lane_instruction
 
 
 def _operation(count: int, body: str, mode: int = 0, pipe: str = "f64") -> Operation:
-    return Operation(("f64",), ("f64",) * count, (body,), pipe, style="serial" if mode else "vector")
+    names = ("a", "b", "c")[:count]
+    operands = ", ".join((*names, *("a",) * (3 - count)))
+    let = (f"r = float64({body})",)
+    style = "serial" if mode else "vector"
+    return Operation(("b64",), ("f64",) * count, (f"f64_with_nan(r, {operands})",), pipe, let, style)
 
 
 @lane_instruction("[add|sub|mul][.rn|.rz|.rm|.rp|].f64")
 def add_sub_mul(op: Opcode) -> Operation:
     """d = a + b, a - b or a * b."""
     mode = rounding(op)
+    sign = {"add": "+", "sub": "-", "mul": "*"}[op.base]
     if mode == 0:
-        return _operation(2, f"a {dict(add='+', sub='-', mul='*')[op.base]} b")
-    return _operation(
-        2, {"add": f"add64(a, b, {mode})", "sub": f"add64(a, -b, {mode})", "mul": f"mul64(a, b, {mode})"}[op.base], mode
-    )
+        return _operation(2, f"a {sign} b")
+    if op.base == "mul":
+        return _operation(2, f"mul64(a, b, {mode})", mode)
+    return _operation(2, f"add64(a, {'b' if op.base == 'add' else '-b'}, {mode})", mode)
 
 
 @lane_instruction("[fma|mad].[rn|rz|rm|rp].f64")
@@ -62,7 +69,7 @@ def min_max(op: Opcode) -> Operation:
 
 @lane_instruction("[abs|neg].f64")
 def abs_neg(op: Opcode) -> Operation:
-    """d = |a| or -a."""
+    """d = |a| or -a. Measured: neg leaves a NaN as it is."""
     return _operation(1, "abs(a)" if op.base == "abs" else "-a")
 
 

@@ -79,7 +79,7 @@ def _high(op: Opcode) -> str:
     width = width_of_type(op.type)
     if width == 64:
         return f"high_{op.type}(a, b)"
-    return f"{_product(op)} >> {'int64' if op.type[0] == 's' else 'uint64'}({width})"
+    return f"(({_product(op)}) >> {'int64' if op.type[0] == 's' else 'uint64'}({width}))"
 
 
 @lane_instruction("mul24.[lo|hi].[u32|s32]", "mad24.[lo|hi].[u32|s32]", "mad24.hi.sat.s32")

@@ -42,6 +42,8 @@ _FAMILIES = (
     "compare",
     "float",
     "double",
+    "half",
+    "convert",
 )
 
 

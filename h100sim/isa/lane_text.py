@@ -18,6 +18,7 @@ _NUMERICS = (
     "integers",
     "float32",
     "float64",
+    "conversions",
 )
 _NAMES = "abcdefghijklmnop"
 _ROWS = {"u32": "row32", "u64": "row64", "u128": "row128", "pred": "row32"}

@@ -21,6 +21,7 @@ __all__ = [
     "div64",
     "div64_nearest",
     "f64_canonical",
+    "f64_with_nan",
     "fma64_directed",
     "max64",
     "min64",
@@ -37,8 +38,17 @@ _FRACTION = 0x000FFFFFFFFFFFFF
 
 @jit
 def f64_canonical(x):
-    """Return the bits of a float64; every NaN becomes 0x7FF8000000000000, as the hardware's double unit gives."""
+    """Return the bits of a float64; every NaN becomes 0x7FF8000000000000."""
     return f64_bits(x) if x == x else uint64(0x7FF8000000000000)
+
+
+@jit
+def f64_with_nan(result, a, b, c):
+    """Return the bits of a result; in place of a NaN the first operand that is one, made quiet, or the default NaN."""
+    if result == result:
+        return f64_bits(result)
+    source = a if a != a else b if b != b else c
+    return f64_bits(source) | uint64(1 << 51) if source != source else uint64(0xFFF8000000000000)
 
 
 @jit

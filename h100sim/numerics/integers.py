@@ -105,13 +105,13 @@ def high_s64(a, b):
 
 @jit
 def quotient_u64(a, b):
-    """Return a / b. Measured: all ones for b = 0 (tests/data/ptx_scalar.npz, div.u64)."""
+    """Return a / b. Measured: all ones for b = 0, as for a remainder (tests/data/ptx_scalar.npz, div.u64, rem.u64)."""
     return uint64(0xFFFFFFFFFFFFFFFF) if b == uint64(0) else uint64(a // b)
 
 
 @jit
 def remainder_u64(a, b):
-    return a if b == uint64(0) else uint64(a % b)
+    return uint64(0xFFFFFFFFFFFFFFFF) if b == uint64(0) else uint64(a % b)
 
 
 @jit
@@ -121,7 +121,7 @@ def quotient_u32(a, b):
 
 @jit
 def remainder_u32(a, b):
-    return a if b == uint32(0) else uint32(uint64(a) % uint64(b))
+    return uint32(0xFFFFFFFF) if b == uint32(0) else uint32(uint64(a) % uint64(b))
 
 
 @jit
@@ -131,7 +131,7 @@ def quotient_u16(a, b):
 
 @jit
 def remainder_u16(a, b):
-    return a if b == uint32(0) else uint32(uint64(a) % uint64(b))
+    return uint32(0xFFFFFFFF) if b == uint32(0) else uint32(uint64(a) % uint64(b))
 
 
 @jit
@@ -150,7 +150,7 @@ def remainder_s64(a, b):
     ua = uint64(0) - uint64(a) if a < 0 else uint64(a)
     ub = uint64(0) - uint64(b) if b < 0 else uint64(b)
     if ub == uint64(0):
-        return a
+        return int64(-1)
     r = uint64(ua % ub)
     return int64(uint64(0) - r) if a < 0 else int64(r)
 
