@@ -14,15 +14,8 @@ import numpy as np
 
 from h100sim.dtypes import element_type
 from h100sim.native import jit
-from h100sim.numerics.tensor_core_float import (
-    NAN_F16,
-    NAN_F32,
-    class_of,
-    f32_of,
-    fused_sum,
-    load_f16,
-    round_f16,
-)
+from h100sim.numerics.tensor_core_decode import INF, NAN, class_of, f32_of, load_f16
+from h100sim.numerics.tensor_core_float import NAN_F16, NAN_F32, f16_of, fused_sum
 
 _U = np.uint64
 _F16 = element_type("f16").index
@@ -38,7 +31,7 @@ def f16_of_fp8(kind, bits):
     x = np.uint32(bits)
     sign = np.uint32((x & np.uint32(0x80)) << np.uint32(8))
     magnitude = np.uint32(x & np.uint32(0x7F))
-    if class_of(kind, bits)[0] == 3:
+    if class_of(kind, bits)[0] == NAN:
         return NAN_F16
     if kind == _E5M2:
         return np.uint32(sign | magnitude << np.uint32(8))
@@ -76,21 +69,20 @@ def _add_f32(products, d):
 @jit
 def _add_f16(products, d):
     """Add to ``d`` as HADD2 does: round to nearest even, canonical NaN. float64 holds the sum of two f16 exactly."""
-    x = np.empty(1, np.float64)
-    y = np.empty(1, np.float64)
-    exponent = np.empty(1, np.int32)
+    x = np.empty(1, np.float32)
+    y = np.empty(1, np.float32)
+    exponent = np.empty(1, np.int16)
     for i in range(d.size):
         p_class, p_sign = class_of(_F16, products[i])
         d_class, d_sign = class_of(_F16, d[i])
-        if p_class == 3 or d_class == 3 or (p_class == 2 and d_class == 2 and p_sign != d_sign):
+        if p_class == NAN or d_class == NAN or (p_class == INF and d_class == INF and p_sign != d_sign):
             d[i] = NAN_F16
-        elif p_class == 2:
+        elif p_class == INF:
             d[i] = products[i]
-        elif d_class != 2:
+        elif d_class != INF:
             load_f16(products, i, _U(1), True, x, exponent)
             load_f16(d, i, _U(1), True, y, exponent)
-            x[0] += y[0]
-            round_f16(x, _U(1), d[i : i + 1])
+            d[i] = f16_of(np.float64(x[0]) + np.float64(y[0]))
 
 
 @jit
