@@ -13,15 +13,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from .constants import OPERATORS, parse_constant, parse_integer, parse_integer_literal, parse_literal
+from .constants import OPERATORS, parse_constant, parse_integer, parse_literal
 from .cursor import Cursor, is_identifier
-from .declarations import (
-    BODY_SPACES,
-    REFUSED_SPACES,
-    parse_parameters,
-    parse_registers,
-    parse_variables,
-)
+from .declarations import BODY_SPACES, REFUSED_SPACES, parse_registers, parse_variables
+from .directives import parse_location, parse_prototype, skip_pragma
 from .module import (
     Address,
     Guard,
@@ -112,10 +107,7 @@ class Body:
         elif token == ".pragma":
             skip_pragma(cursor)
         elif token in BODY_SPACES:
-            self._variables("")
-        elif token == ".extern" and cursor.texts[cursor.at + 1] in BODY_SPACES:
-            cursor.at += 1
-            self._variables("extern")
+            self._variables()
         elif token in REFUSED_SPACES:
             raise cursor.error(f"variable must be memory or a register: {REFUSED_SPACES[token]} are not supported")
         else:
@@ -170,8 +162,8 @@ class Body:
         if self.names.has(name):
             raise self.cursor.tokens.error(f"name must be declared once in a scope, not again as {name}", at)
 
-    def _variables(self, linkage: str) -> None:
-        for variable, at in parse_variables(self.cursor, linkage, self._resolve):
+    def _variables(self) -> None:
+        for variable, at in parse_variables(self.cursor, "", self._resolve_constant):
             self._require_new(variable.name, at)
             unique = self.names.unique(variable.name)
             self.variables[unique] = replace(variable, name=unique)
@@ -180,6 +172,12 @@ class Body:
     def _resolve(self, name: str, at: int) -> Symbol | None:
         found = self.names.find(name)
         return found if isinstance(found, Symbol) else self._module_symbol(name, at) if found is None else None
+
+    def _resolve_constant(self, name: str, at: int) -> Symbol | None:
+        """Return the symbol of a name in an initialiser: its address must be known when the module is loaded."""
+        symbol = self._resolve(name, at)
+        variable = symbol and (self.variables.get(symbol.name) or self.module.variables.get(symbol.name))
+        return symbol if not variable or variable.space in ("global", "const") else None
 
     def _module_symbol(self, name: str, at: int) -> Symbol | None:
         symbol, declared_at = self.module.symbols.get(name, (None, 0))
@@ -339,7 +337,7 @@ class Body:
             return literal
         return parse_constant(cursor)
 
-    def _symbol(self) -> Symbol:
+    def _symbol(self, with_index: bool = True) -> Symbol:
         """Read ``x``, ``x+4`` or ``x[1]``, which is the address of an element."""
         cursor, at = self.cursor, self.cursor.at
         if not is_identifier(cursor.token):
@@ -350,7 +348,7 @@ class Body:
         cursor.at += 1
         if cursor.accept("+"):
             return replace(symbol, offset=parse_integer(cursor, "offset of an address"))
-        if cursor.accept("["):
+        if with_index and cursor.accept("["):
             index = parse_integer(cursor, "index of an element")
             cursor.expect("]", "index of an element")
             variable = self.variables.get(symbol.name) or self.module.variables.get(symbol.name)
@@ -403,7 +401,7 @@ class Body:
             elif cursor.token == "-":
                 raise cursor.error("offset of an address must be added with +, as in [%r+-4], not with -")
         elif is_identifier(cursor.token) and cursor.token != "WARP_SZ":
-            symbol = self._symbol()
+            symbol = self._symbol(with_index=False)
             base, offset = Symbol(symbol.name), symbol.offset
         elif found is not None:
             raise cursor.tokens.error(f"base of an address must be a register or a symbol, not {cursor.texts[at]}", at)
@@ -466,44 +464,3 @@ class Body:
                 cursor.expect(",", f"{noun}s of call")
             elements.append(self._atom())
         return Vector(tuple(elements))
-
-
-def parse_location(cursor: Cursor) -> tuple[int, int]:
-    """Parse what stands behind ``.loc`` and return (file, line). Of inlined code it is the place in the inlined
-    function."""
-    file, line = (parse_integer_literal(cursor, ".loc") for _ in range(2))
-    parse_integer_literal(cursor, ".loc")
-    if cursor.token == "," and cursor.texts[cursor.at + 1] == "function_name":
-        cursor.at += 2
-        cursor.name("function_name of .loc")
-        if cursor.accept("+"):
-            parse_integer_literal(cursor, ".loc")
-        cursor.expect(",", ".loc")
-        cursor.expect("inlined_at", ".loc")
-        for _ in range(3):
-            parse_integer_literal(cursor, ".loc")
-    return file, line
-
-
-def skip_pragma(cursor: Cursor) -> None:
-    """Step over ``.pragma "...";``. No pragma changes what a kernel computes."""
-    cursor.expect(".pragma", "statement")
-    while True:
-        if cursor.token[:1] != '"':
-            raise cursor.error(f".pragma must be a string, not {cursor.shown()}")
-        cursor.at += 1
-        if not cursor.accept(","):
-            break
-    cursor.expect(";", ".pragma")
-
-
-def parse_prototype(cursor: Cursor) -> Prototype:
-    """Parse what stands behind ``.callprototype``: ``(results) _ (parameters)``."""
-    returns = [p for p, _ in parse_parameters(cursor, "results of .callprototype")] if cursor.token == "(" else []
-    if not cursor.accept("_"):
-        cursor.name(".callprototype")
-    parameters = [p for p, _ in parse_parameters(cursor, "parameters of .callprototype")] if cursor.token == "(" else []
-    while cursor.token in (".noreturn", ".abi_preserve", ".abi_preserve_control"):
-        if cursor.advance() != ".noreturn":
-            parse_integer_literal(cursor, "number of registers")
-    return Prototype(tuple(returns), tuple(parameters))

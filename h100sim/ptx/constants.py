@@ -4,8 +4,7 @@ Integers are 64 bits wide, signed unless they are written with U or do not fit. 
 
 Spec: PTX ISA 9.1, "Constants" ("Integer Constant Expressions", "Summary of Constant Expression Evaluation Rules").
 Measured: tests/ptx/data/constant_expressions.json (ptxas 13.0 folds each expression into an initialiser). It decides
-where the manual is silent: shift counts are taken modulo 64, and ``%`` is unsigned.
-Assumed: -9223372036854775808 is signed, though its digits alone are not; the bits are the same.
+where the manual is silent: shift counts are taken modulo 64, ``%`` is unsigned, ``?:`` keeps the type of its choice.
 """
 
 from __future__ import annotations
@@ -116,10 +115,7 @@ def _conditional(cursor: Cursor, depth: int) -> _Value:
     cursor.expect(":", "conditional expression")
     second = _conditional(cursor, _deeper(cursor, depth))
     _require_integers(cursor, at, condition)
-    chosen = first if condition.value else second
-    if "f32" in (first.kind, second.kind) or "f64" in (first.kind, second.kind):
-        return chosen
-    return _wrap(int(chosen.value), "u64" if "u64" in (first.kind, second.kind) else "s64")
+    return first if condition.value else second
 
 
 def _binary(cursor: Cursor, lowest: int, depth: int) -> _Value:
@@ -170,8 +166,6 @@ def _apply_unary(cursor: Cursor, at: int, operator: str, operand: _Value) -> _Va
     if operator == "+":
         return operand
     if operator == "-":
-        if kind == "u64" and value == 1 << 63:
-            return _Value(-(1 << 63), "s64")
         return _Value(-value, kind) if kind == "f64" else _wrap(-int(value), kind)
     _require_integers(cursor, at, operand)
     if operator == "~":

@@ -28,9 +28,9 @@ _TOKEN = re.compile(
     + r"|(?:\d++\.\d*+|\.\d++)(?:[eE][+-]?\d++)?(?!\w)|\d++[eE][+-]?\d++(?!\w)"
     + r"|0[xX][0-9a-fA-F]++U?(?!\w)|0[bB][01]++U?(?!\w)|\d++U?(?!\w)"
     + r"|\.\w++(?:::\w++)*+"
-    + r'|"(?:[^"\\\n]|\\.)*+"'
+    + r'|"(?:[^"\\]|\\.)*+"'
     + r"|<<|>>|<=|>=|==|!=|&&|\|\||[-+*/%&|^~!<>=?](?<!/(?=\*)))|(\Z)|(\S))",
-    re.ASCII,
+    re.ASCII | re.DOTALL,
 )
 
 #: What the end of the text looks like to the parser.
@@ -87,7 +87,7 @@ def _bad_token(text: str, filename: str, offset: int) -> PtxError:
     if text.startswith("/*", offset):
         return PtxError("comment must end with */, not with the end of the file", where)
     if text[offset] == '"':
-        return PtxError("string must end on its line with a quotation mark, not with the end of the line", where)
+        return PtxError("string must end with a quotation mark, not with the end of the file", where)
     if text[offset].isdigit():
         number = re.compile(r"[\w.]{1,40}").match(text, offset)
         assert number, "a digit starts a number"

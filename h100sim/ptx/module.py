@@ -135,9 +135,9 @@ class Instruction:
 class Variable:
     """A variable of a state space. ``size`` is in bytes, 0 for ``.extern .shared x[]``. ``initial`` holds the bytes of
     its initialiser and may be shorter than the variable: the rest is zero. ``fixups`` are the (byte offset, symbol,
-    width) places where the address of a symbol goes, ``byte_fixups`` the (byte offset, symbol, shift) places of one byte where
-    bits shift to shift + 7 of an address go (``0xff00(x)``). ``linkage`` is "", "visible", "extern", "weak" or
-    "common"."""
+    width) places where the address of a symbol goes; ``byte_fixups`` the (byte offset, symbol, shift) places of one
+    byte where bits shift to shift + 7 of an address go (``0xff00(x)``). ``linkage`` is "", "visible", "extern", "weak"
+    or "common"."""
 
     name: str
     space: str

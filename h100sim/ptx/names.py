@@ -3,15 +3,15 @@
 A register of a range (``.reg .b32 %r<4000000000>``) comes into being when it is first used, so a range costs nothing.
 
 Spec: PTX ISA 9.1, "Identifiers", "Parameterized Variable Names", "Instruction Statements" ("Labels").
-Measured with ptxas 13.0: an inner scope may declare registers and labels of outer ones again; a label is visible in
-its own scope and the inner ones; labels and variables of one scope share one set of names; parameters belong to the
-outermost scope.
-Assumed: two ranges of one scope with a register in common are refused. ptxas takes them, and no compiler writes them.
+Measured: tests/ptx/data/ptxas_verdicts.json. An inner scope may declare registers and labels of outer ones again; a
+label is visible in its own scope and the inner ones; labels and variables of one scope share one set of names;
+parameters belong to the outermost scope; all digits at the end of a name are its number, so ``.reg .b32 %r1<5>``
+declares nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from .module import Operand, Reg, Register, Symbol, Vector
@@ -50,7 +50,7 @@ class Scope:
     inherited: dict[str, Entry] = field(default_factory=dict)
     ranges: dict[str, Range] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
-    #: Prefix -> the smallest number behind it that a declaration has taken: a range of that prefix must end before.
+    #: Prefix -> the smallest number behind it that a single name has taken: a range of that prefix must end before.
     taken: dict[str, int] = field(default_factory=dict)
     #: Branches whose labels this scope has not seen so far: (label, token, where the label goes).
     pending: list[tuple[str, int, tuple]] = field(default_factory=list)
@@ -91,14 +91,16 @@ class FunctionNames:
 
     def _search(self, name: str) -> Entry | None:
         base = name.partition(".")[0]
+        prefix, number = split_number(base)
         for scope in reversed(self.scopes):
             if base in scope.names:
                 return scope.names.get(name)
-            for prefix, number in splits(base):
-                found = scope.ranges.get(prefix)
-                if found is not None and number < found.count:
-                    self._add_register(scope, base, found.type, found.width)
-                    return scope.names.get(name)
+            found = scope.ranges.get(prefix)
+            if found is not None and 0 <= number < found.count:
+                member = f"{prefix}{number}"
+                if member not in scope.names:
+                    self._add_register(scope, member, found.type, found.width)
+                return scope.names.get(member + name[len(base) :])
         return None
 
     def has(self, name: str) -> bool:
@@ -106,18 +108,13 @@ class FunctionNames:
         scope = self.scopes[-1]
         if name in scope.names or name in scope.labels:
             return True
-        return any(number < scope.ranges[prefix].count for prefix, number in splits(name) if prefix in scope.ranges)
+        prefix, number = split_number(name)
+        return prefix in scope.ranges and 0 <= number < scope.ranges[prefix].count
 
     def overlaps(self, prefix: str, count: int) -> bool:
         """Would a range have a name that the innermost scope declares?"""
         scope = self.scopes[-1]
-        if prefix in scope.ranges or scope.taken.get(prefix, count) < count:
-            return True
-        return any(
-            number * 10 < scope.ranges[outer].count
-            for outer, number in splits(prefix)
-            if number and outer in scope.ranges
-        )
+        return prefix in scope.ranges or scope.taken.get(prefix, count) < count
 
     def declare(self, name: str, entry: Symbol | Table) -> None:
         """Declare a variable or table in the innermost scope."""
@@ -134,9 +131,6 @@ class FunctionNames:
         scope = self.scope
         scope.ranges[prefix] = Range(type_, width, count)
         scope.inherited.clear()
-        for outer, number in splits(prefix):
-            if number:
-                scope.taken[outer] = min(number * 10, scope.taken.get(outer, number * 10))
 
     def declare_label(self, name: str) -> str:
         """Declare a label in the innermost scope and return its unique name."""
@@ -145,9 +139,9 @@ class FunctionNames:
         return unique
 
     def _take(self, name: str) -> None:
-        taken = self.scope.taken
-        for prefix, number in splits(name):
-            taken[prefix] = min(number, taken.get(prefix, number))
+        prefix, number = split_number(name)
+        if number >= 0:
+            self.scope.taken[prefix] = min(number, self.scope.taken.get(prefix, number))
 
     def _add_register(self, scope: Scope, name: str, type_: str, width: int) -> Entry:
         if width == 1:
@@ -165,12 +159,11 @@ class FunctionNames:
         return vector
 
 
-def splits(name: str) -> Iterator[tuple[str, int]]:
-    """Yield every (prefix, number) that makes a name: ``%r10`` is ``%r1`` and 0, ``%r`` and 10. Numbers have no
-    leading zeros."""
-    for length in range(1, min(len(name) - 1, _LONGEST_NUMBER) + 1):
-        digit = name[-length]
-        if not ("0" <= digit <= "9"):
-            return
-        if digit != "0" or length == 1:
-            yield name[:-length], int(name[-length:])
+def split_number(name: str) -> tuple[str, int]:
+    """Split a name into what stands before its last digits and their number: ``%r10`` is ``%r`` and 10, ``x`` is ``x``
+    and -1. Leading zeros do not count: ``%r010`` is the register ``%r10``."""
+    stem = name.rstrip("0123456789")
+    digits = name[len(stem) :].lstrip("0")
+    if len(digits) > _LONGEST_NUMBER or len(stem) == len(name):
+        return name, -1
+    return stem, int(digits or "0")

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from .body import Body, ModuleNames, skip_pragma
+from .body import Body, ModuleNames
 from .constants import parse_integer_literal
 from .cursor import Cursor
 from .declarations import MODULE_SPACES, REFUSED_SPACES, parse_parameters, parse_variables, skip_attributes
+from .directives import skip_pragma
 from .lexer import tokenize
 from .module import Function, Module, Parameter, Reg, Symbol, Variable
 from .names import FunctionNames
@@ -197,8 +198,10 @@ class _ModuleParser:
             self.symbols.setdefault(variable.name, (Symbol(variable.name), at))
 
     def _resolve(self, name: str, at: int) -> Symbol | None:
+        """Return the symbol of a name in an initialiser: its address must be known when the module is loaded."""
         symbol, declared_at = self.symbols.get(name, (None, 0))
-        return symbol if declared_at < at else None
+        variable = self.variables.get(name)
+        return symbol if declared_at < at and (variable is None or variable.space != "shared") else None
 
     def _alias(self) -> None:
         """Read ``.alias name, function;``: another name for a function that has a body."""
