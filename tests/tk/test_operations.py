@@ -1,6 +1,10 @@
-"""Every operation of the DSL on data, in the simulator and (with --gpu) on a Hopper GPU, against NumPy."""
+"""Every operation of the DSL on data, in the simulator and (with --gpu) on a Hopper GPU, against NumPy and silicon.
+
+Measured: tests/data/tk_operations.npz has the bits that an NVIDIA H200 gave (driver 580.159, CUDA 13.0, 2026-11-29)
+for the same kernels and inputs, wherever NumPy alone does not settle them."""
 
 import itertools
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -9,6 +13,7 @@ import pytest
 from h100sim import tk
 
 BF16, F8 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
+SILICON = np.load(Path(__file__).parents[1] / "data" / "tk_operations.npz")
 TYPES = {"bf16": tk.bf16, "f16": tk.half, "f32": tk.fl}
 
 
@@ -16,9 +21,12 @@ def normal(shape, dtype=np.float32, seed=0):
     return np.random.default_rng(seed).standard_normal(shape, np.float32).astype(dtype)
 
 
-def checked(kernel, *inputs, on):
-    """Run a kernel; in the simulator it must also be free of hazards."""
+def checked(kernel, *inputs, on, capture=None):
+    """Run a kernel; its first output must have the captured bits, and in the simulator it must be free of hazards."""
     result = kernel.run(*inputs, on=on)
+    if capture is not None:
+        first = result[0] if isinstance(result, tuple) else result
+        np.testing.assert_array_equal(first.view(f"u{first.itemsize}"), SILICON[capture], err_msg="bits of an H200")
     if on == "sim":
         assert kernel.last_run.hazards == []
     return result
@@ -143,7 +151,7 @@ def test_vectors_go_to_shared_memory_and_back(on):
             tk.tma.store_async_wait()
 
     x = normal((64, 32))
-    r, y, c = checked(vectors, x, on=on)
+    r, y, c = checked(vectors, x, on=on, capture="row_sum vector")
     np.testing.assert_allclose(r[0], x.sum(1), atol=1e-5)
     np.testing.assert_array_equal(c[0], x[:16].max(0))
     np.testing.assert_array_equal(y, r.T + c)
@@ -165,7 +173,8 @@ def test_stores_can_reduce(operation, dtype, on):
     x, y = normal((64, 64), t.natural, 1), normal((64, 64), t.natural, 2)
     numpy = {"add": np.add, "min": np.minimum, "max": np.maximum}[operation]
     expected = numpy(x.astype(np.float32), y.astype(np.float32)).astype(t.natural)
-    np.testing.assert_array_equal(checked(reduce, x, y, on=on), expected)
+    result = checked(reduce, x, y, on=on, capture=f"store {operation} {dtype}")
+    np.testing.assert_array_equal(result, expected)
 
 
 # --- products ---------------------------------------------------------------------------------------------------------
@@ -196,7 +205,7 @@ def check_product(name, a, b, n, k, on, d=tk.fl, tolerance=1e-5):
     x = normal((k, 64) if "At" in name else (64, k), a.natural, 1)
     y = normal((n, k) if "Bt" in name else (k, n), b.natural, 2)
     c = normal((64, n), np.float16, 3).astype(np.float32)
-    result = checked(product(name, a, b, n, k, d), x, y, c, on=on)
+    result = checked(product(name, a, b, n, k, d), x, y, c, on=on, capture=f"{name} {a} {b} {d} {n}x{k}")
     left, right = x.astype(np.float64), y.astype(np.float64)
     exact = (left.T if "At" in name else left) @ (right.T if "Bt" in name else right)
     exact = exact + (c if name.startswith("mma") else 0)
@@ -243,7 +252,8 @@ def test_products_with_a_in_registers(name, on):
     a, b = normal((64, 64), BF16, 1), normal(b_shape, BF16, 2)
     right = b.astype(np.float64)
     exact = a.astype(np.float64) @ (right.T if name == "mma_ABt" else right)
-    np.testing.assert_allclose(checked(mma, a, b, on=on), exact, atol=1e-3)
+    result = checked(mma, a, b, on=on, capture=f"{name} registers")
+    np.testing.assert_allclose(result, exact, atol=1e-3)
 
 
 def test_a_slice_of_panels_is_a_tile(on):
@@ -259,13 +269,13 @@ def test_a_slice_of_panels_is_a_tile(on):
 
     a, b = normal((64, 128), BF16, 1), normal((64, 64), BF16, 2)
     exact = a[:, 64:].astype(np.float64) @ b.astype(np.float64)
-    np.testing.assert_allclose(checked(mma, a, b, on=on), exact, atol=1e-3)
+    np.testing.assert_allclose(checked(mma, a, b, on=on, capture="panels"), exact, atol=1e-3)
 
 
 # --- register operations ----------------------------------------------------------------------------------------------
 
 
-def on_tile(operation, on, *inputs, rows=32, cols=32):
+def on_tile(operation, on, *inputs, capture=None, rows=32, cols=32):
     """Return what ``operation(dst, *tiles)`` gives on register tiles of one warp that hold ``inputs``."""
     layout = tk.gl(tk.fl, rows, cols)
 
@@ -288,7 +298,7 @@ def on_tile(operation, on, *inputs, rows=32, cols=32):
         def kernel(Y: layout, X: layout, Z: layout):
             traced(Y, X, Z)
 
-    return checked(kernel, *inputs, on=on)
+    return checked(kernel, *inputs, on=on, capture=capture)
 
 
 UNARY = {
@@ -309,7 +319,7 @@ def test_unary_maps(name, on):
     x = normal((32, 32))
     if name in ("log", "log2", "rsqrt"):
         x = np.abs(x)
-    result = on_tile(lambda dst, src: getattr(tk.warp, name)(dst, src), on, x)
+    result = on_tile(lambda dst, src: getattr(tk.warp, name)(dst, src), on, x, capture=name)
     np.testing.assert_allclose(result, UNARY[name](x.astype(np.float64)), rtol=1e-5, atol=1e-6)
 
 
@@ -321,15 +331,15 @@ BINARY = {
 @pytest.mark.parametrize("name", BINARY)
 def test_binary_maps(name, on):
     x, z = normal((32, 32), seed=1), normal((32, 32), seed=2)
-    result = on_tile(lambda dst, a, b: getattr(tk.warp, name)(dst, a, b), on, x, z)
+    result = on_tile(lambda dst, a, b: getattr(tk.warp, name)(dst, a, b), on, x, z, capture=name)
     np.testing.assert_allclose(result, BINARY[name](x, z), rtol=1e-6 if name == "div" else 0)
-    result = on_tile(lambda dst, a: getattr(tk.warp, name)(dst, a, 0.3), on, x)
+    result = on_tile(lambda dst, a: getattr(tk.warp, name)(dst, a, 0.3), on, x, capture=f"{name} number")
     np.testing.assert_allclose(result, BINARY[name](x, np.float32(0.3)), rtol=1e-6 if name == "div" else 0)
 
 
 def test_fma_rounds_once(on):
     x, z = normal((32, 32), seed=1), normal((32, 32), seed=2)
-    result = on_tile(lambda dst, a, c: tk.warp.fma(dst, a, 1.7, c), on, x, z)
+    result = on_tile(lambda dst, a, c: tk.warp.fma(dst, a, 1.7, c), on, x, z, capture="fma")
     exact = x.astype(np.float64) * float(np.float32(1.7)) + z.astype(np.float64)
     np.testing.assert_array_equal(result, exact.astype(np.float32))
 
@@ -362,7 +372,7 @@ def test_reductions_with_and_without_an_accumulator(axis, name, on):
     numpy = {"max": np.max, "min": np.min, "sum": np.sum, "prod": np.prod}[name]
     once = numpy(x.astype(np.float64), axis=1 if axis == "row" else 0, keepdims=True)
     twice = {"sum": 2 * once, "prod": once * once}.get(name, once)
-    result = on_tile(operation, on, x)
+    result = on_tile(operation, on, x, capture=f"{axis}_{name}")
     np.testing.assert_allclose(result, np.broadcast_to(twice, (32, 32)), rtol=1e-4, atol=1e-5)
 
 
@@ -376,7 +386,8 @@ def test_a_vector_is_combined_with_every_row_or_column(axis, name, on):
 
     x = normal((32, 32))
     vector = x.max(axis=1 if axis == "row" else 0, keepdims=True)
-    np.testing.assert_allclose(on_tile(operation, on, x), BINARY[name](x, vector), rtol=1e-6)
+    result = on_tile(operation, on, x, capture=f"{name}_{axis}")
+    np.testing.assert_allclose(result, BINARY[name](x, vector), rtol=1e-6)
 
 
 ROW, COL = np.indices((32, 32))
