@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import datetime
+import functools
 import shutil
 import struct
 import subprocess
@@ -100,6 +101,7 @@ def require() -> tuple[Any, Any]:
     return cupy, driver
 
 
+@functools.cache
 def card() -> Card:
     """Return what the GPU and its software are. Raises UsageError without one."""
     cupy, _ = require()

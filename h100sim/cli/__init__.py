@@ -175,6 +175,16 @@ def serve(
     return outcome.exit_status
 
 
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+)
+def validate(context: typer.Context) -> int:
+    """Ask silicon: probe, capture, run and report (validate --help says how)."""
+    from validate import commands
+
+    return commands.main(context.args)
+
+
 def _job(
     target: str,
     set_: list[str] | None,

@@ -132,9 +132,9 @@ def program_kernel(name: str, settings: dict[str, Any]) -> tuple[Any, Any, dict[
 
 def program_job(name: str, settings: dict[str, Any], seed: int, device_name: str) -> Job:
     """Return the job of a program with its own inputs. Raises UsageError."""
+    module, kernel, config = program_kernel(name, settings)
     from ..host import Device
 
-    module, kernel, config = program_kernel(name, settings)
     device = Device(device_name)
     inputs = module.inputs(seed, **config)
     arrays = kernel.arrays(*inputs)

@@ -1,0 +1,189 @@
+"""``python -m validate``, also ``h100sim validate``: probes, captures and comparisons, here and on a Hopper GPU.
+
+A GPU machine needs this repository, NumPy, ml_dtypes, Numba, CuPy and cuda-bindings for it, and no more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from h100sim.errors import H100SimError, UsageError
+
+from . import capture, compare, gpu, probes
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that raises instead of printing a usage text."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"validate: {message}")
+
+
+def main(words: Sequence[str]) -> int:
+    """Run a command and return its exit status: 0 the same as silicon, 1 not the same, 2 wrong usage."""
+    try:
+        options = _parser().parse_args(words)
+        status, answer = options.run(options)
+    except H100SimError as error:
+        if "--json" not in words:
+            print(f"h100sim: {error}", file=sys.stderr)
+        else:
+            problem = {"kind": type(error).__name__, "message": error.message}
+            print(json.dumps({"command": "validate", "status": "error", "exit_status": 2, "error": problem}, indent=2))
+        return 2
+    if options.json:
+        answer = {"command": f"validate {options.command}", "exit_status": status, **answer}
+        print(json.dumps(answer, indent=2, default=str))
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="h100sim validate", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True, parser_class=_Parser)
+
+    probe = commands.add_parser("probe", help="ask a hardware question, here or on a GPU")
+    probe.add_argument("name", help=f"{', '.join(probes.registry())} or all")
+    probe.add_argument("--on", choices=("sim", "gpu"), default="sim")
+    probe.set_defaults(run=_probe)
+
+    captured = commands.add_parser("capture", help="run a program on a GPU and write down its bits and cycles")
+    captured.add_argument("--name", help="name of the capture; else the program and its first setting")
+    captured.set_defaults(run=_capture)
+
+    both = commands.add_parser("run", help="run a program here and on a GPU and compare every bit")
+    both.set_defaults(run=_run)
+
+    report = commands.add_parser("report", help="compare the simulator with the committed captures")
+    report.set_defaults(run=_report)
+
+    for command in (captured, both):
+        command.add_argument("program")
+        command.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
+        command.add_argument("--seed", type=int, default=0)
+    for command in (probe, captured):
+        command.add_argument("--out", type=Path, help="folder for the results")
+    for command in (probe, captured, both, report):
+        command.add_argument("--json", action="store_true")
+    return parser
+
+
+def _settings(texts: Sequence[str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError(f"--set must be NAME=VALUE, not {text}")
+        try:
+            values[name] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            values[name] = value
+    return values
+
+
+def _probe(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
+    names = list(probes.registry()) if options.name == "all" else [options.name]
+    answers = []
+    for name in names:
+        answer = probes.ask(name, options.on)
+        answers.append(answer)
+        if options.out:
+            options.out.mkdir(parents=True, exist_ok=True)
+            (options.out / f"{name}.json").write_text(json.dumps(answer, indent=1) + "\n")
+        if not options.json:
+            print(_probe_text(answer, None if options.on == "gpu" else probes.silicon_answer(name)))
+    return 0, {"status": "clean", "answers": answers}
+
+
+def _probe_text(answer: dict[str, Any], silicon: dict[str, Any] | None) -> str:
+    lines = [f"{answer['probe']}: {answer['question']}", f"  on {answer['card']}"]
+    if silicon:
+        lines[-1] += f"; beside it {silicon['card']}, driver {silicon['driver']}, {silicon['date']}"
+    width = max(len(name) for name in answer["results"])
+    for name, value in answer["results"].items():
+        beside = f"   {_short(silicon['results'].get(name, 'not asked'))}" if silicon else ""
+        lines.append(f"    {name:<{width}}  {_short(value)}{beside}")
+    return "\n".join(lines)
+
+
+def _short(value: Any) -> str:
+    """Return a number or the beginning of a digest."""
+    return value[:16] if isinstance(value, str) and len(value) == 64 else str(value)
+
+
+def _capture(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
+    out = options.out or capture.SILICON
+    path = capture.capture(options.program, out, options.name, options.seed, **_settings(options.set))
+    facts = json.loads(path.read_text())
+    if not options.json:
+        print(f"{path}: {facts['card']}, driver {facts['driver']}, {facts['date']}")
+        print(f"  cycles per CTA (median): {facts['cycles']['cta_median']}")
+    return 0, {"status": "clean", "path": str(path), "facts": facts}
+
+
+def _run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
+    kernel, arrays, whole = capture.build(options.program, _settings(options.set), options.seed)
+    inputs = [array.copy() for array, a in zip(arrays, kernel.arguments, strict=True) if a.is_input]
+    run = gpu.run(kernel, arrays)
+    outputs = kernel.run(*inputs)
+    listed = outputs if isinstance(outputs, tuple) else (outputs,)
+    results: dict[str, compare.Comparison] = {}
+    silicon = [(a.name, array) for a, array in zip(kernel.arguments, arrays, strict=True) if a.is_output]
+    for (name, expected), actual in zip(silicon, listed, strict=True):
+        results[name] = compare.compare(expected, actual)
+        if not options.json:
+            print(f"{options.program} {name} on {run.card.card} and here: {results[name]}")
+    same = all(result.is_equal for result in results.values())
+    facts = {
+        name: {"differing": r.differing, "elements": r.elements, "sha256": r.expected_sha256}
+        for name, r in results.items()
+    }
+    return int(not same), {"status": "same" if same else "different", "config": whole, "outputs": facts}
+
+
+def _report(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
+    rows = [_compared(name) for name in capture.names()]
+    if not options.json:
+        for row in rows:
+            print(_row_text(row))
+        if not rows:
+            print("no captures of programs are committed")
+    wrong = any(row["differences"] for row in rows)
+    return int(wrong), {"status": "different" if wrong else "same", "captures": rows}
+
+
+def _compared(name: str) -> dict[str, Any]:
+    captured = capture.load(name)
+    facts = captured.facts
+    outputs, run = capture.simulated(captured, device="h200-sxm")
+    measured = float(np.mean(facts["cycles"]["cta_median"]))
+    predicted = float(np.mean(run.ctas["end"] - run.ctas["start"]))
+    module_ptx = capture.build(facts["program"], facts["config"], facts["seed"])[0].ptx
+    return {
+        "capture": name,
+        **{key: facts[key] for key in ("card", "driver", "date", "program", "config")},
+        "differences": capture.differences(captured, outputs),
+        "is_of_this_ptx": compare.ptx_sha256(module_ptx) == facts["ptx_sha256"],
+        "cta_cycles_measured": measured,
+        "cta_cycles_predicted": predicted,
+    }
+
+
+def _row_text(row: dict[str, Any]) -> str:
+    bits = "\n  ".join(row["differences"]) or "every bit of the outputs is the same"
+    here, there = row["cta_cycles_predicted"], row["cta_cycles_measured"]
+    lines = [
+        f"{row['capture']}: {row['card']}, driver {row['driver']}, {row['date']}",
+        f"  {bits}",
+        f"  cycles per CTA: {here:,.0f} here, {there:,.0f} there, {here / there - 1:+.1%}",
+    ]
+    if not row["is_of_this_ptx"]:
+        lines.append("  the program's PTX has changed since: capture it again (python -m validate capture)")
+    return "\n".join(lines)
