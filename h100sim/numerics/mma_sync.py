@@ -99,4 +99,4 @@ def mma_sync(instr: str, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndar
     instruction = parse_mma(instr)
     words_a = as_words(instruction.a, a, "A", instruction.k)
     words_b = as_words(instruction.b, b, "B", instruction.k)
-    return multiply(instruction.code, instruction.d, words_a, words_b, c, satfinite=instruction.satfinite)
+    return multiply(instruction.code, instruction.d, words_a, words_b, c, {"satfinite": instruction.satfinite})

@@ -37,14 +37,13 @@ def multiply(
     a: np.ndarray,
     b: np.ndarray,
     c: np.ndarray,
-    *,
+    flags: dict[str, bool],
     present: np.ndarray | None = None,
-    **flags: bool,
 ) -> np.ndarray:
     """Do one step for every item of the batch axes, which broadcast, and return D, bits or values as ``c``.
 
-    ``a`` and ``b`` from :func:`as_words`, ``c`` bits or values of ``d_type``; ``flags`` as for
-    :func:`h100sim.numerics.tensor_core.run_steps`.
+    ``a`` and ``b`` from :func:`as_words`, ``c`` bits or values of ``d_type``; ``flags`` (scale_d, negate_a, negate_b,
+    satfinite) and ``present`` as for :func:`h100sim.numerics.tensor_core.run_steps`.
     """
     c = np.asarray(c)
     bits = to_bits(d_type, c)
@@ -62,7 +61,7 @@ def multiply(
 
     d = np.array(flat(bits), dtype=np.uint64 if d_type.bits == 64 else np.uint32)
     spread_steps(code, flat(a), flat(b), d, None if present is None else flat(present), flags)
-    return d.reshape(batch + d.shape[-2:]).astype(d_type.storage).view(c.dtype)
+    return d.reshape(batch + d.shape[-2:]).astype(d_type.storage, copy=False).view(c.dtype)
 
 
 def spread_steps(

@@ -98,8 +98,8 @@ def accumulate_integer(code, a, b, d, scale_d, negate_a, negate_b, satfinite):
             width = _U(min(64, columns - first))
             total[:] = np.int32(0)
             for g in range(_U(padded // _GROUP)):
-                k = g * _U(_GROUP)
-                _add_products(av, bv, total, k, _U(first * padded) + k * _COLUMNS, width)
+                first_k = g * _U(_GROUP)
+                _add_products(av, bv, total, first_k, _U(first * padded) + first_k * _COLUMNS, width)
             _add_to_row(d[m], first, total, width, scale_d, satfinite)
 
 

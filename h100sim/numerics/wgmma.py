@@ -126,7 +126,7 @@ def wgmma(
         as_words(instruction.a, a, "A", instruction.k),
         as_words(instruction.b, b, "B", instruction.k),
         c,
-        **_flags(instruction, scale_d, scale_a, scale_b),
+        _flags(instruction, scale_d, scale_a, scale_b),
     )
 
 
@@ -158,8 +158,8 @@ def wgmma_sparse(
         dense,
         as_words(instruction.b, b, "B", instruction.k),
         c,
-        present=present,
-        **_flags(instruction, scale_d, scale_a, scale_b),
+        _flags(instruction, scale_d, scale_a, scale_b),
+        present,
     )
 
 
