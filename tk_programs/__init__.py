@@ -2,7 +2,8 @@
 
 Each file has ``TEACHES`` (one line), ``CONFIG`` (the arguments of ``build`` that make a small run),
 ``build(**config)`` which returns a ``tk.Kernel``, ``inputs(seed, **config)`` and ``reference(*inputs)``, which
-returns the expected output and the absolute error to allow for each of its elements. """
+returns the expected output and the absolute error to allow for each of its elements.
+"""
 
 from __future__ import annotations
 

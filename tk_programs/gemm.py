@@ -2,7 +2,8 @@
 
 The grid is persistent: each CTA works through its share of C's tiles. A ring of ``stages`` slots holds tiles of A and
 B; ``full`` tells consumers that a slot's bytes have arrived, ``empty`` tells the producer that every consumer has
-read them."""
+read them.
+"""
 
 # mypy: disable-error-code="valid-type"
 
@@ -35,7 +36,8 @@ def build(
     """Return the kernel for A (m x k), B (k x n) and C (m x n) in bf16, in tiles of bm x bn x bk.
 
     ``out``: "bf16" or "f32", the type of C. ``ctas``: the most CTAs in the grid. Raises UsageError for sizes that do
-    not tile."""
+    not tile.
+    """
     for name, size, unit in (("bm", bm, 64), ("bn", bn, 64), ("bk", bk, 64), ("m", m, bm), ("n", n, bn), ("k", k, bk)):
         if size < unit or size % unit:
             raise UsageError(f"{name} must be a multiple of {unit}, not {size}")
@@ -120,7 +122,8 @@ def inputs(seed: int = 0, m: int = 256, n: int = 256, k: int = 256, **_config) -
 def reference(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the product in float64 and the error to allow: half a unit of a bf16 result, and of the sum in the
     tensor core 2^-21 of the magnitudes that are added (it keeps about 25 bits of a step's largest product and rounds
-    towards zero)."""
+    towards zero).
+    """
     a64, b64 = a.astype(np.float64), b.astype(np.float64)
     exact = a64 @ b64
     return exact, 2.0**-8 * np.abs(exact) + 2.0**-21 * np.abs(a64) @ np.abs(b64)

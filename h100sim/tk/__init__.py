@@ -3,9 +3,10 @@
 Tiles are ``st`` (shared), ``rt`` (registers) and ``gl`` (global), vectors ``sv``, ``col_vec`` and ``row_vec``.
 Operations put their destination first and are named by who executes them: ``tma.*`` and ``arrive`` one thread,
 ``warp.*`` each warp, ``warpgroup.*`` four warps together. Coordinates count tiles; ``tma.expect_bytes`` is an
-arrival."""
+arrival.
+"""
 
-from . import tma, warp, warpgroup
+from . import cluster, tma, warp, warpgroup
 from .builder import MAX_SHARED_BYTES
 from .control import blockIdx, elect, gridDim, laneid, warpgroups, warpid, warps, when
 from .control import range_ as range
@@ -37,6 +38,7 @@ __all__ = [
     "arrive",
     "bf16",
     "blockIdx",
+    "cluster",
     "col_vec",
     "elect",
     "fence_mbarrier_init",

@@ -2,7 +2,8 @@
 
 One :class:`Builder` lives for the time of one trace. Every function of the DSL finds it with :func:`current`, appends
 instructions with :meth:`Builder.emit` and never looks at text again. Each line of PTX remembers the innermost Python
-line outside this package, which becomes its ``.loc``, its comment and its entry in the source map."""
+line outside this package, which becomes its ``.loc``, its comment and its entry in the source map.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +60,8 @@ class Line:
 @dataclass(frozen=True)
 class Scope:
     """Who executes the code being traced: ``level`` "cta", "warpgroup", "warp" or "thread" and the ranks of the warps
-    in the CTA. At level "warpgroup" each of the warpgroups executes the code as a group of its own."""
+    in the CTA. At level "warpgroup" each of the warpgroups executes the code as a group of its own.
+    """
 
     level: str
     warps: tuple[int, ...]
@@ -137,7 +139,8 @@ class Builder:
 
     def once(self, name: str, kind: str, *instructions: str) -> str:
         """Return the register that holds a value computed in the prologue, the same for every caller.
-        ``instructions`` are templates in which ``{d}`` stands for the register."""
+        ``instructions`` are templates in which ``{d}`` stands for the register.
+        """
         if name not in self._cached:
             self._cached[name] = f"%{name}"
             types = {"r": "b32", "rd": "b64", "p": "pred"}
@@ -155,7 +158,8 @@ class Builder:
     @contextmanager
     def block(self, kind: str, scope: Scope | None = None) -> Iterator[None]:
         """Trace a loop body or branch. A body that Python left early (``break``, ``return``) is an error, since the
-        trace sees it only once."""
+        trace sees it only once.
+        """
         opened = (kind, here())
         self.blocks.append(opened)
         if scope is not None:
@@ -218,7 +222,8 @@ class Builder:
 
     def name_of(self, thing: Any, otherwise: str) -> str:
         """Return the name of a watched object: given, or of the variable that holds it now, or ``otherwise``
-        numbered."""
+        numbered.
+        """
         if id(thing) not in self.names:
             self.look_for_names()
         if id(thing) not in self.names:
@@ -290,7 +295,8 @@ def usage(message: str, rule: str = "") -> UsageError:
 
 def require_scope(operation: str, *levels: str) -> Scope:
     """Return the scope. Raises UsageError unless it is of one of ``levels``; a CTA of one warpgroup or one warp is
-    one."""
+    one.
+    """
     scope = current().scope
     also = {4: "warpgroup", 1: "warp"}.get(len(scope.warps)) if scope.level == "cta" else None
     if scope.level not in levels and also not in levels:

@@ -3,7 +3,8 @@
 A Python ``for`` over :func:`range_` (``tk.range``) becomes one loop of the kernel, whose body Python traces once; a
 ``for`` over Python's own ``range`` unrolls. ``with`` blocks guard their body: :func:`when` by a condition,
 :func:`warpgroups`, :func:`warps` and :func:`elect` by who executes. Each also narrows the *scope*, which operations
-check."""
+check.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ def range_(*bounds: Scalar) -> Iterator[Int]:
     """Loop at run time: ``for i in tk.range(stop)``, ``(start, stop)`` or ``(start, stop, step)`` with a positive step.
 
     The bounds are read once. Values made in the body are new in each iteration; carry state in ``tk.var`` or
-    ``tk.ring``."""
+    ``tk.ring``.
+    """
     if not 1 <= len(bounds) <= 3:
         raise usage(f"tk.range must be given one to three bounds, not {len(bounds)}")
     start, stop, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
@@ -61,7 +63,8 @@ def when(condition: Pred) -> Iterator[None]:
 @contextmanager
 def warpgroups(*ranks: int, name: str | None = None) -> Iterator[Int | int]:
     """Execute the body in the given warpgroups of the CTA, as the role ``name``; gives the index among them (0, 1,
-    ...)."""
+    ...).
+    """
     scope = require_scope("tk.warpgroups", "cta")
     builder = current()
     legal = len(scope.warps) // 4
@@ -155,7 +158,8 @@ def _outside(rank: Callable[[], str], ranks: tuple[int, ...], legal: int) -> lis
 
 def warp_rank() -> str:
     """Return the register with the warp's rank in the CTA, broadcast from lane 0 so that ptxas knows it to be
-    uniform."""
+    uniform.
+    """
     return current().once(
         "warp",
         "r",

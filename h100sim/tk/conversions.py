@@ -1,7 +1,8 @@
 """Conversions between element types in registers, one base tile at a time.
 
 Spec: PTX ISA 9.1, "cvt": packed conversions take the high half first; "Alternate Floating-Point Data Formats": a bf16
-is the upper half of an f32, so widening it is exact and needs no cvt."""
+is the upper half of an f32, so widening it is exact and needs no cvt.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The matrix descriptors with which wgmma finds a shared tile, and where each step of K begins.
 
 Spec: PTX ISA 9.1, "Matrix Descriptor Format", "Strides" of wgmma. Leading and stride byte offsets are ThunderKittens'
-for its column-panel tiles; S is the swizzle width and R the rows of the tile."""
+for its column-panel tiles; S is the swizzle width and R the rows of the tile.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ _MODES = {128: 1, 64: 2, 32: 3}
 class Operand:
     """A shared tile as wgmma operand. ``base`` is the register with the descriptor of step 0, ``step_offsets`` the
     distance in bytes of every step from it, ``transpose`` the imm-trans bit (1: MN-major, K runs along the rows of
-    the tile)."""
+    the tile).
+    """
 
     base: str
     step_offsets: tuple[int, ...]

@@ -1,7 +1,8 @@
 """A kernel's tensor arguments: each becomes tensor maps (one per tile shape that TMA moves) and, if needed, a pointer.
 
 The map of a swizzled tile has rank 5, as in ThunderKittens: dimension 0 is one swizzle width of columns, 1 the rows,
-2 the swizzle widths in a row, then depth and batch; so that one copy fills all panels of a tile."""
+2 the swizzle widths in a row, then depth and batch; so that one copy fills all panels of a tile.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ class TensorMapSpec:
 @dataclass(eq=False)
 class GlobalTensor:
     """A ``gl`` argument while its kernel is traced. ``maps``: PTX parameter name to tensor map, in order of first
-    use."""
+    use.
+    """
 
     name: str
     layout: GlobalLayout
@@ -112,7 +114,8 @@ def _vector_spec(tensor: GlobalTensor, vector: SharedVector) -> tuple[TensorMapS
 
 def coordinates(tensor: GlobalTensor, tile: SharedTile | SharedVector, coord: tuple[Scalar, ...]) -> str:
     """Return the PTX coordinate list of the tile at ``coord``, which counts tiles: 1 to 4 integers {b, d, r, c},
-    right-aligned."""
+    right-aligned.
+    """
     given = coord if isinstance(coord, tuple) else (coord,)
     if not 1 <= len(given) <= 4:
         raise usage(f"coordinates of {tensor} must be one to four integers, not {len(given)}")

@@ -1,7 +1,10 @@
 """Register tiles straight from and to global memory, a pair of elements at a time. Rows past the end of the tensor are
-neither written nor read; they read as zeros."""
+neither written nor read; they read as zeros.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from .builder import current, usage
 from .control import lane, warp_rank_in_group
@@ -13,7 +16,8 @@ from .tiles import BASE_ROWS, RegisterTile, fl, require_int
 
 class _Lanes:
     """The 64-bit address of this lane's first pair, and the predicates that guard the rows of a tile that may stick
-    out."""
+    out.
+    """
 
     def __init__(self, operation: str, tensor: GlobalTensor, rt: RegisterTile, coord: object, group_warps: int):
         g = require_tensor(tensor, operation).layout
@@ -74,42 +78,44 @@ def _line(batch: Scalar, depth: int, d: Scalar) -> Scalar:
 def load(operation: str, rt: RegisterTile, tensor: GlobalTensor, coord: object, group_warps: int) -> None:
     """Read tile ``coord`` of a tensor into registers, converting if the types differ."""
     lanes = _Lanes(operation, tensor, rt, coord, group_warps)
-    builder = current()
     dtype = tensor.layout.dtype
     tensor.is_read = True
     for i in range(rt.height):
         for j in range(rt.width):
             registers = rt.base(i, j)
-            raw = registers if dtype is rt.dtype else tuple(builder.register() for _ in range(4))
-            for k in range(4):
-                row, column = i * BASE_ROWS + 8 * (k % 2), j * 16 + 8 * (k // 2)
-                guard = lanes.guard(row)
-                pair = (raw[2 * k], raw[2 * k + 1]) if dtype is fl else (raw[k],)
-                kind = "f32" if dtype is fl else "b32"
-                if guard:
-                    for register in pair:
-                        builder.emit(f"mov.{kind} {register}, {'0f00000000' if dtype is fl else 0}")
-                if dtype is fl:
-                    builder.emit(f"{guard}ld.global.v2.f32 {{{pair[0]}, {pair[1]}}}, {lanes.address(row, column)}")
-                else:
-                    builder.emit(f"{guard}ld.global.b32 {pair[0]}, {lanes.address(row, column)}")
+            raw = registers if dtype is rt.dtype else tuple(current().register() for _ in range(4))
+            for pair, row, column in _pairs(raw, i, j):
+                _load_pair(lanes, pair, row, column)
             if dtype is not rt.dtype:
                 convert_registers(raw, dtype, rt.dtype, into=registers)
+
+
+def _pairs(registers: tuple[str, ...], i: int, j: int) -> Iterator[tuple[tuple[str, ...], int, int]]:
+    """Yield each pair of elements of base tile (i, j): its registers (two of f32, or one), its row and its column."""
+    width = len(registers) // 4
+    for k in range(4):
+        yield registers[k * width : (k + 1) * width], i * BASE_ROWS + 8 * (k % 2), j * 16 + 8 * (k // 2)
+
+
+def _operand(pair: tuple[str, ...]) -> tuple[str, str]:
+    return ("v2.f32", f"{{{pair[0]}, {pair[1]}}}") if len(pair) == 2 else ("b32", pair[0])
+
+
+def _load_pair(lanes: _Lanes, pair: tuple[str, ...], row: int, column: int) -> None:
+    kind, operand = _operand(pair)
+    guard = lanes.guard(row)
+    if guard:
+        for register in pair:
+            current().emit(f"mov.f32 {register}, 0f00000000" if len(pair) == 2 else f"mov.b32 {register}, 0")
+    current().emit(f"{guard}ld.global.{kind} {operand}, {lanes.address(row, column)}")
 
 
 def store(operation: str, tensor: GlobalTensor, rt: RegisterTile, coord: object, group_warps: int) -> None:
     """Write registers to tile ``coord`` of a tensor, converting if the types differ."""
     lanes = _Lanes(operation, tensor, rt, coord, group_warps)
-    builder = current()
-    dtype = tensor.layout.dtype
     tensor.is_written = True
     for i in range(rt.height):
         for j in range(rt.width):
-            registers = convert_registers(rt.base(i, j), rt.dtype, dtype)
-            for k in range(4):
-                row, column = i * BASE_ROWS + 8 * (k % 2), j * 16 + 8 * (k // 2)
-                guard, address = lanes.guard(row), lanes.address(row, column)
-                if dtype is fl:
-                    builder.emit(f"{guard}st.global.v2.f32 {address}, {{{registers[2 * k]}, {registers[2 * k + 1]}}}")
-                else:
-                    builder.emit(f"{guard}st.global.b32 {address}, {registers[k]}")
+            for pair, row, column in _pairs(convert_registers(rt.base(i, j), rt.dtype, tensor.layout.dtype), i, j):
+                kind, operand = _operand(pair)
+                current().emit(f"{lanes.guard(row)}st.global.{kind} {lanes.address(row, column)}, {operand}")

@@ -1,7 +1,8 @@
 """Kernels: a Python function traced once into PTX text, with what people and launchers need to know about it.
 
 ``@tk.kernel(...)`` turns the function into a :class:`Kernel` at once. The text carries its own source map (``.file``
-and ``.loc``), so it can be saved, assembled with ``ptxas -arch=sm_90a`` or handed to CuPy as it is."""
+and ``.loc``), so it can be saved, assembled with ``ptxas -arch=sm_90a`` or handed to CuPy as it is.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ class Parameter:
 class DebugInfo:
     """Names of things. ``roles``: (name, first warp, last warp). ``tiles``: name, space "shared", offset in the CTA's
     shared window, shape, dtype, swizzle in bytes, count. ``semaphores``: name, offset, count. ``registers``: name,
-    dtype, shape and the PTX registers of each register tile or vector, base tile after base tile."""
+    dtype, shape and the PTX registers of each register tile or vector, base tile after base tile.
+    """
 
     roles: tuple[tuple[str, int, int], ...]
     tiles: tuple[dict[str, Any], ...]
@@ -58,7 +60,8 @@ class DebugInfo:
 @dataclass
 class Kernel:
     """A traced kernel. ``source_map``: PTX line to (Python file, line). ``last_run``: what the last ``run`` gave, if
-    any."""
+    any.
+    """
 
     name: str
     ptx: str
@@ -104,7 +107,8 @@ class Kernel:
         """Run the kernel on the simulator (``on="sim"``) or a Hopper GPU (``on="gpu"``); return its output or outputs.
 
         ``options`` go to the launch (``device``, ``values``, ``checks``, ...). ``last_run`` keeps cycles, hazards and
-        trace."""
+        trace.
+        """
         if on not in ("sim", "gpu"):
             raise UsageError(f"on must be sim or gpu, not {on!r}")
         arrays = self.arrays(*inputs)
@@ -168,7 +172,8 @@ def kernel(
     """Trace the decorated function into a :class:`Kernel` of ``grid`` CTAs of ``warpgroups`` (or ``warps``).
 
     Each parameter of the function is a ``tk.gl``, given as its annotation or as a keyword here. Raises UsageError,
-    with the Python line, for everything that is wrong before it runs."""
+    with the Python line, for everything that is wrong before it runs.
+    """
 
     def trace(function: Callable[..., None]) -> Kernel:
         code = function.__code__
@@ -222,7 +227,8 @@ def _layouts(function: Callable[..., None], given: dict[str, GlobalLayout], wher
 
 def _check_registers(builder: Builder, where: Where) -> None:
     """Raise UsageError if setmaxnreg asks for more registers than the CTA starts with. Spec: PTX ISA 9.1,
-    "setmaxnreg"."""
+    "setmaxnreg".
+    """
     groups = builder.warps // 4
     if not builder.warpgroup_registers:
         return

@@ -2,7 +2,8 @@
 
 Arithmetic says ``.rn``, so that ptxas does not contract a product and a sum into one ``fma`` with other bits;
 exponentials, logarithms and quotients are the approximations that ThunderKittens gets from ``--use_fast_math``. Spec:
-PTX ISA 9.1, "Floating Point Instructions": add, mul, sub and fma without a rounding modifier may be optimised."""
+PTX ISA 9.1, "Floating Point Instructions": add, mul, sub and fma without a rounding modifier may be optimised.
+"""
 
 from __future__ import annotations
 
@@ -166,7 +167,8 @@ def fma(dst: Registers, a: Registers, b: float, c: Registers | float) -> None:
 
 def elements(tile: RegisterTile) -> Iterator[tuple[str, int, int]]:
     """Yield every register of an f32 tile with the indices of its row's and column's registers in col_vec and
-    row_vec."""
+    row_vec.
+    """
     for i in range(tile.height):
         for j in range(tile.width):
             for index, register in enumerate(tile.base(i, j)):

@@ -13,7 +13,8 @@ from .tiles import BASE_ROWS, RegisterTile, require_int
 
 def tril(dst: RegisterTile, src: RegisterTile, diagonal: Scalar = 0, value: float = 0.0) -> None:
     """Keep elements with column <= row + ``diagonal``; the others become ``value``. Rows and columns count in this
-    warp's tile."""
+    warp's tile.
+    """
     _mask("warp.tril", dst, src, _distance(diagonal), lambda r, c: c - r, "ge", value)
 
 
@@ -77,7 +78,8 @@ def _mask(
     value: float,
 ) -> None:
     """Keep elements for which ``limit <relation> position(row, col)``, row and column without the lane's share of
-    them."""
+    them.
+    """
     require_f32(operation, dst, src)
     builder = current()
     fill = immediate(value)

@@ -2,7 +2,8 @@
 column.
 
 A row lies in the 4 lanes of a quad, a column in the 8 lanes with equal ``lane % 4``. Butterfly shuffles leave the
-same bits in every lane that holds a copy. Spec: PTX ISA 9.1, "shfl.sync"."""
+same bits in every lane that holds a copy. Spec: PTX ISA 9.1, "shfl.sync".
+"""
 
 from __future__ import annotations
 

@@ -4,15 +4,17 @@ An :class:`Int` is a 32-bit signed integer in a register; ``+ - * // % << >> & |
 instructions into new registers, and mean what they mean in Python (``//`` and ``%`` round down). Two Python integers
 stay Python integers. A :class:`Var` is an Int that ``+=`` and its kin change in place, so it can carry a value from
 one iteration of a :func:`h100sim.tk.range` loop to the next. A :class:`Pred` is a condition for
-:func:`h100sim.tk.when`."""
+:func:`h100sim.tk.when`.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 from .builder import current, usage
 
-Scalar = "Int | int"
+#: An integer that the kernel computes, or one that Python knows.
+Scalar: TypeAlias = "Int | int"
 
 
 class Int:
@@ -187,7 +189,8 @@ class Ring:
     semaphores.
 
     A consumer waits for ``ring.phase``; a producer waits for ``ring.phase ^ 1``, which is true at once for a slot
-    never used."""
+    never used.
+    """
 
     def __init__(self, stages: int):
         if stages < 1:

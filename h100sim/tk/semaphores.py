@@ -1,7 +1,8 @@
 """Semaphores (mbarriers in shared memory), the barriers of the CTA, and register counts.
 
 A semaphore's phase ends when its arrivals and its expected bytes are all there. Spec: PTX ISA 9.1, "Parallel
-Synchronization and Communication Instructions: mbarrier"."""
+Synchronization and Communication Instructions: mbarrier".
+"""
 
 from __future__ import annotations
 
@@ -67,7 +68,8 @@ def one(operation: str, sem: Semaphore) -> SharedAddress:
 
 def init_semaphore(sem: Semaphore, thread_count: int, transaction_count: int = 0) -> None:
     """Set up a semaphore, or each of an array, for ``thread_count + transaction_count`` arrivals a phase. One thread
-    does it, then ``fence_mbarrier_init`` and ``sync`` before anyone else uses it."""
+    does it, then ``fence_mbarrier_init`` and ``sync`` before anyone else uses it.
+    """
     require_scope("init_semaphore", "thread")
     arrivals = thread_count + transaction_count
     if not 1 <= arrivals <= _MOST_ARRIVALS:
@@ -85,13 +87,15 @@ def invalidate_semaphore(sem: Semaphore) -> None:
 
 def fence_mbarrier_init() -> None:
     """Make semaphores that this thread set up visible to the asynchronous copies of all threads (with a barrier after
-    it)."""
+    it).
+    """
     current().emit("fence.mbarrier_init.release.cluster")
 
 
 def fence_proxy_async() -> None:
     """Order this thread's ordinary accesses to shared memory against asynchronous ones (TMA, wgmma) after the next
-    barrier."""
+    barrier.
+    """
     current().emit("fence.proxy.async.shared::cta")
 
 
@@ -105,13 +109,18 @@ def arrive(sem: Semaphore, count: int = 1) -> None:
 
 def wait(sem: Semaphore, phase: Scalar) -> None:
     """Wait in every thread of the scope until the phase of parity ``phase`` has ended."""
+    wait_for(sem, phase)
+
+
+def wait_for(sem: Semaphore, phase: Scalar, order: str = "") -> None:
+    """Emit the loop of a wait; ``order`` is the memory order and scope of try_wait, "" for acquire in the CTA."""
     builder = current()
     address, parity = one("wait", sem), require_int(phase, "phase of a wait")
     if isinstance(parity, int) and parity not in (0, 1):
         raise usage(f"phase of a wait must be 0 or 1, not {parity}")
     done, again = builder.register("p"), builder.new_label("WAIT")
     builder.place(again)
-    builder.emit(f"mbarrier.try_wait.parity.shared::cta.b64 {done}, {address}, {text(parity)}")
+    builder.emit(f"mbarrier.try_wait.parity{order}.shared::cta.b64 {done}, {address}, {text(parity)}")
     builder.emit(f"@!{done} bra {again}")
 
 

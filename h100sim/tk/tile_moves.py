@@ -2,7 +2,8 @@
 
 A lane's addresses differ from its first one by constants: rows of 16 add a multiple of the swizzle pattern, panels
 likewise, and columns inside a panel flip address bits (XOR), because a swizzled tile begins at a multiple of 1024
-bytes. Spec: PTX ISA 9.1, "stmatrix", "ldmatrix"."""
+bytes. Spec: PTX ISA 9.1, "stmatrix", "ldmatrix".
+"""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ def _pitch(tile: SharedTile) -> int:
 
 def _lanes(tile: SharedTile, rt: RegisterTile, group_warps: int, is_matrix: bool) -> _Lanes:
     """Emit this lane's first address: with ``is_matrix`` the row it gives to ldmatrix/stmatrix, else its pair of
-    elements."""
+    elements.
+    """
     builder = current()
     pitch, l = _pitch(tile), lane()  # noqa: E741
     row, column, swizzle, offset = (builder.register() for _ in range(4))

@@ -4,7 +4,8 @@
 Shapes, swizzles and names are ThunderKittens'. A shared tile is stored as column panels of one swizzle width, all
 rows of a panel before the next panel, and 16-byte chunks are XORed with the row (:func:`swizzle_bytes`). A register
 tile belongs to a warp: the four warps of a warpgroup hold 16 rows each of a 64-row accumulator. Tiles are made while
-a kernel is traced; shared ones take their place in shared memory in the order in which they are made."""
+a kernel is traced; shared ones take their place in shared memory in the order in which they are made.
+"""
 
 from __future__ import annotations
 
@@ -125,7 +126,8 @@ class SharedTile:
 
     def panels(self, first: int, cols: int) -> SharedTile:
         """Return the column slice [first, first + cols) as a tile of its own; both must be multiples of the panel
-        width."""
+        width.
+        """
         if (
             first % self.panel_cols
             or cols % self.panel_cols

@@ -1,13 +1,16 @@
 """``tma.*``: copies of whole tiles between global and shared memory by the TMA engine, started by one thread.
 
 Destination first. Loads complete on a semaphore, which counts their bytes; stores complete in bulk groups, for which
-the same thread must wait. Spec: PTX ISA 9.1, "cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor",
-"cp.async.bulk.wait_group"."""
+the same thread must wait. ``tma.cluster`` has what several CTAs do together. Spec: PTX ISA 9.1,
+"cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor", "cp.async.bulk.wait_group".
+"""
 
 from __future__ import annotations
 
+from . import tma_cluster as cluster  # noqa: F401 (this is tk.tma.cluster)
 from .builder import current, require_scope, usage
-from .global_memory import GlobalTensor, coordinates, rank, require_tensor
+from .copies import start_load, start_store
+from .global_memory import GlobalTensor, require_tensor
 from .scalars import Scalar
 from .semaphores import Semaphore, one
 from .tiles import SharedTile, SharedVector
@@ -40,23 +43,14 @@ def _total_bytes(tile: SharedTile | SharedVector) -> int:
 
 def load_async(dst: SharedTile | SharedVector, src: GlobalTensor, coord: tuple[Scalar, ...], sem: Semaphore) -> None:
     """Start to copy tile ``coord`` of ``src`` into ``dst``; its bytes count towards ``sem`` when they have arrived."""
-    require_scope("tma.load_async", "thread")
-    src = require_tensor(src, "tma.load_async source")
-    tile = _single(dst, "tma.load_async destination")
-    bar = one("tma.load_async", sem)
-    where = coordinates(src, tile, coord)
-    register = src.map_register(tile)
-    src.is_read = True
-    current().emit(
-        f"cp.async.bulk.tensor.{rank(tile)}.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-        f" {tile.address}, [{register}, {where}], {bar}"
-    )
+    start_load("tma.load_async", dst, src, coord, sem)
 
 
 def store_async(dst: GlobalTensor, src: SharedTile | SharedVector, coord: tuple[Scalar, ...]) -> None:
     """Start to copy ``src`` to tile ``coord`` of ``dst``, as a bulk group of its own. Threads that wrote ``src`` must
-    have executed ``fence_proxy_async`` (which ``warpgroup.store`` does) before the barrier that precedes this."""
-    _store("tma.store_async", "cp.async.bulk.tensor.{rank}.global.shared::cta.tile.bulk_group", dst, src, coord)
+    have executed ``fence_proxy_async`` (which ``warpgroup.store`` does) before the barrier that precedes this.
+    """
+    start_store("tma.store_async", "cp.async.bulk.tensor.{rank}.global.shared::cta.tile.bulk_group", dst, src, coord)
 
 
 def store_add_async(dst: GlobalTensor, src: SharedTile | SharedVector, coord: tuple[Scalar, ...]) -> None:
@@ -82,21 +76,10 @@ def _store_reduce(op: str, dst: GlobalTensor, src: SharedTile | SharedVector, co
             f"element type of {operation} must be {' or '.join(legal)}, not {src.dtype}",
             'PTX ISA 9.1, "cp.reduce.async.bulk.tensor"',
         )
-    _store(operation, f"cp.reduce.async.bulk.tensor.{{rank}}.global.shared::cta.{op}.tile.bulk_group", dst, src, coord)
+    start_store(
+        operation, f"cp.reduce.async.bulk.tensor.{{rank}}.global.shared::cta.{op}.tile.bulk_group", dst, src, coord
+    )
     dst.is_read = True
-
-
-def _store(
-    operation: str, opcode: str, dst: GlobalTensor, src: SharedTile | SharedVector, coord: tuple[Scalar, ...]
-) -> None:
-    require_scope(operation, "thread")
-    dst = require_tensor(dst, f"{operation} destination")
-    tile = _single(src, f"{operation} source")
-    where = coordinates(dst, tile, coord)
-    register = dst.map_register(tile)
-    dst.is_written = True
-    current().emit(f"{opcode.format(rank=rank(tile))} [{register}, {where}], {tile.address}")
-    current().emit("cp.async.bulk.commit_group")
 
 
 def store_commit_group() -> None:
@@ -126,11 +109,3 @@ def prefetch_map(src: GlobalTensor, tile: SharedTile | SharedVector) -> None:
     """Fetch the tensor map that copies of such tiles need, so that the first one does not wait for it."""
     require_scope("tma.prefetch_map", "thread")
     current().emit(f"prefetch.tensormap [{require_tensor(src, 'tma.prefetch_map').map_register(tile)}]")
-
-
-def _single(tile: SharedTile | SharedVector, what: str) -> SharedTile | SharedVector:
-    if not isinstance(tile, (SharedTile, SharedVector)):
-        raise usage(f"{what} must be a shared tile or vector, not {type(tile).__name__}")
-    if (isinstance(tile, SharedTile) and tile.count) or (isinstance(tile, SharedVector) and tile.count > 1):
-        raise usage(f"{what} must be one tile, not the array {tile.name}")
-    return tile

@@ -1,11 +1,12 @@
 """``warp.*``: what every warp does on its own register tiles and vectors, and the moves and barriers of a single warp.
 
 Inside a warpgroup scope each of the four warps works on its own 16 rows. Destination first; ``_row`` operations take
-one value per row (a col_vec), ``_col`` operations one per column (a row_vec), as in ThunderKittens."""
+one value per row (a col_vec), ``_col`` operations one per column (a row_vec), as in ThunderKittens.
+"""
 
 from __future__ import annotations
 
-from . import global_moves, tile_moves, vector_moves
+from . import moves
 from .builder import current, require_scope
 from .control import elect
 from .global_memory import GlobalTensor
@@ -121,12 +122,7 @@ def load(
 ) -> None:
     """Read a shared tile or vector, or tile ``coord`` of a global tensor, into the warp's registers."""
     require_scope("warp.load", "cta", "warpgroup", "warp")
-    if isinstance(src, GlobalTensor):
-        global_moves.load("warp.load", dst, src, coord, 1)
-    elif isinstance(dst, RegisterVector):
-        vector_moves.load("warp.load", dst, src, 1)
-    else:
-        tile_moves.load("warp.load", dst, src, 1)
+    moves.load("warp.load", dst, src, coord, 1)
 
 
 def store(
@@ -135,11 +131,7 @@ def store(
     coord: tuple[Scalar, ...] | None = None,
 ) -> None:
     """Write the warp's registers to a shared tile or vector (then fence for TMA and wgmma), or to tile ``coord`` of a
-    global tensor."""
+    global tensor.
+    """
     require_scope("warp.store", "cta", "warpgroup", "warp")
-    if isinstance(dst, GlobalTensor):
-        global_moves.store("warp.store", dst, src, coord, 1)
-    elif isinstance(src, RegisterVector):
-        vector_moves.store("warp.store", dst, src, 1)
-    else:
-        tile_moves.store("warp.store", dst, src, 1)
+    moves.store("warp.store", dst, src, coord, 1)

@@ -3,16 +3,17 @@
 Names and lowering are ThunderKittens': ``mma_*`` accumulates and ``mm_*`` starts from zero; each call holds its own
 fence, proxy fence and commit, and ``mma_async_wait`` waits for it. Element-wise operations and reductions are in
 ``warp``: every warp of the warpgroup executes them on its own rows. Spec: PTX ISA 9.1, "Asynchronous Warpgroup Level
-Matrix Multiply-Accumulate Instructions", "setmaxnreg", "bar"."""
+Matrix Multiply-Accumulate Instructions", "setmaxnreg", "bar".
+"""
 
 from __future__ import annotations
 
-from . import global_moves, tile_moves, vector_moves
+from . import moves
 from .builder import current, require_scope, usage
-from .control import elect
+from .control import elect, lane, warp_rank_in_group
 from .descriptors import STEP_BYTES, operand
 from .global_memory import GlobalTensor
-from .scalars import Scalar, text
+from .scalars import Int, Scalar, text
 from .semaphores import Semaphore
 from .semaphores import arrive as arrive_one
 from .tiles import (
@@ -165,14 +166,10 @@ def store(
     coord: tuple[Scalar, ...] | None = None,
 ) -> None:
     """Write the four warps' register tiles to a shared tile or tile ``coord`` of a global tensor, or their col_vecs
-    to a shared vector. Stores to shared memory end with the fence for TMA and wgmma; follow with ``sync``."""
+    to a shared vector. Stores to shared memory end with the fence for TMA and wgmma; follow with ``sync``.
+    """
     require_scope("warpgroup.store", "warpgroup")
-    if isinstance(dst, GlobalTensor):
-        global_moves.store("warpgroup.store", dst, src, coord, 4)
-    elif isinstance(src, RegisterVector):
-        vector_moves.store("warpgroup.store", dst, src, 4)
-    else:
-        tile_moves.store("warpgroup.store", dst, src, 4)
+    moves.store("warpgroup.store", dst, src, coord, 4)
 
 
 def load(
@@ -182,12 +179,17 @@ def load(
 ) -> None:
     """Read a shared tile, a shared vector or tile ``coord`` of a global tensor into the four warps' registers."""
     require_scope("warpgroup.load", "warpgroup")
-    if isinstance(src, GlobalTensor):
-        global_moves.load("warpgroup.load", dst, src, coord, 4)
-    elif isinstance(dst, RegisterVector):
-        vector_moves.load("warpgroup.load", dst, src, 4)
-    else:
-        tile_moves.load("warpgroup.load", dst, src, 4)
+    moves.load("warpgroup.load", dst, src, coord, 4)
+
+
+def warpid() -> Int:
+    """Return the warp's rank in its warpgroup, 0 to 3."""
+    return Int(warp_rank_in_group(), nonnegative=True)
+
+
+def laneid() -> Int:
+    """Return the thread's rank in its warpgroup, 0 to 127."""
+    return warpid() * 32 + Int(lane(), nonnegative=True)
 
 
 def sync(barrier: Scalar) -> None:
@@ -202,7 +204,8 @@ def arrive(sem: Semaphore, count: int = 1) -> None:
     """Arrive ``count`` times for the whole warpgroup, by one of its threads.
 
     The thread speaks for the others: what they did before must be known to it (a ``sync``), except for products, which
-    ``mma_async_wait`` finishes for the warpgroup as a whole."""
+    ``mma_async_wait`` finishes for the warpgroup as a whole.
+    """
     require_scope("warpgroup.arrive", "warpgroup")
     with elect():
         arrive_one(sem, count)

@@ -17,7 +17,8 @@ def tile_addresses(tile, base):
     """Return the byte address of every element of a tile that begins at ``base``.
 
     Spec: ThunderKittens 2.0 ``st::idx``: column panels of the swizzle width, 16-byte chunks XORed with address bits 7
-    to 9."""
+    to 9.
+    """
     r, c = np.indices((tile.rows, tile.cols))
     size, panel = tile.dtype.size_bytes, tile.panel_cols
     linear = base + size * ((c // panel) * tile.rows * panel + r * panel + c % panel)

@@ -15,7 +15,8 @@ from h100sim.ptx import parse
 
 def line_of(text):
     """Return the number of the only line of this file that contains ``text`` (split here, so that it is not this
-    one)."""
+    one).
+    """
     with open(__file__) as source:
         (line,) = (n for n, content in enumerate(source, 1) if text in content)
     return line

@@ -1,7 +1,8 @@
 """Every operation of the DSL on data, in the simulator and (with --gpu) on a Hopper GPU, against NumPy and silicon.
 
 Measured: tests/data/tk_operations.npz has the bits that an NVIDIA H200 gave (driver 580.159, CUDA 13.0, 2026-11-29)
-for the same kernels and inputs, wherever NumPy alone does not settle them."""
+for the same kernels and inputs, wherever NumPy alone does not settle them.
+"""
 
 import itertools
 from pathlib import Path

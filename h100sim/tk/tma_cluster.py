@@ -1,0 +1,55 @@
+"""``tma.cluster.*``: copies into several CTAs of a cluster at once, and semaphores of other CTAs.
+
+A tile or semaphore means the one at the same shared offset in each CTA. Spec: PTX ISA 9.1, "cp.async.bulk.tensor" with
+``.multicast::cluster``, "mapa", "mbarrier.arrive" on ``.shared::cluster``.
+"""
+
+from __future__ import annotations
+
+from .builder import current, require_scope, usage
+from .copies import start_load
+from .global_memory import GlobalTensor
+from .scalars import Scalar, text
+from .semaphores import Semaphore, one, wait_for
+from .tiles import SharedTile, SharedVector, require_int
+
+#: Spec: PTX ISA 9.1, "cp.async.bulk.tensor": ctaMask has 16 bits, one for each CTA of the largest cluster.
+_MASK_BITS = 16
+
+
+def load_async(
+    dst: SharedTile | SharedVector, src: GlobalTensor, coord: tuple[Scalar, ...], sem: Semaphore, mask: Scalar
+) -> None:
+    """Start to copy tile ``coord`` of ``src`` into ``dst`` of every CTA whose bit is set in ``mask``; the bytes count
+    towards ``sem`` in each of them.
+    """
+    require_scope("tma.cluster.load_async", "thread")
+    if isinstance(require_int(mask, "mask"), int) and not 0 < mask < 1 << _MASK_BITS:  # type: ignore[operator]
+        raise usage(f"mask of tma.cluster.load_async must be from 1 to {(1 << _MASK_BITS) - 1:#x}, not {mask}")
+    start_load("tma.cluster.load_async", dst, src, coord, sem, mask)
+
+
+def expect_bytes(sem: Semaphore, size_bytes: int, cta: Scalar) -> None:
+    """Arrive once at ``sem`` of CTA ``cta``, and let its phase wait for ``size_bytes`` more."""
+    require_scope("tma.cluster.expect_bytes", "thread")
+    remote = _map(one("tma.cluster.expect_bytes", sem).in_register(), cta)
+    current().emit(f"mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [{remote}], {size_bytes}")
+
+
+def arrive(sem: Semaphore, cta: Scalar, count: int = 1) -> None:
+    """Arrive ``count`` times at ``sem`` of CTA ``cta``, by this one thread."""
+    require_scope("tma.cluster.arrive", "thread")
+    remote = _map(one("tma.cluster.arrive", sem).in_register(), cta)
+    counted = f", {count}" if count != 1 else ""
+    current().emit(f"mbarrier.arrive.release.cluster.shared::cluster.b64 _, [{remote}]{counted}")
+
+
+def wait(sem: Semaphore, phase: Scalar) -> None:
+    """Wait for a phase, acquiring what other CTAs released."""
+    wait_for(sem, phase, ".acquire.cluster")
+
+
+def _map(address: str, cta: Scalar) -> str:
+    register = current().register()
+    current().emit(f"mapa.shared::cluster.u32 {register}, {address}, {text(require_int(cta, 'CTA rank'))}")
+    return register
