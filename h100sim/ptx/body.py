@@ -43,6 +43,7 @@ _SPECIAL = re.compile(
     r"|current_graph_exec)"
 )
 _COLOUR_TO_COMPONENT = {".r": ".x", ".g": ".y", ".b": ".z", ".a": ".w"}
+_STARTS_OF_CONSTANTS = frozenset("0123456789.+-~(")
 _SINK = Sink()
 _TABLES = (".branchtargets", ".calltargets", ".callprototype")
 
@@ -325,7 +326,7 @@ class Body:
         if token[:1] == "%" and _SPECIAL.fullmatch(token):
             cursor.at += 1
             return Special(token[1:-2] + _COLOUR_TO_COMPONENT.get(token[-2:], token[-2:]))
-        if token == "WARP_SZ" or not (token[:1].isalpha() or token[:1] in ("%", "$", "_", "")):
+        if token == "WARP_SZ" or token[:1] in _STARTS_OF_CONSTANTS:
             return self._constant()
         return self._symbol()
 

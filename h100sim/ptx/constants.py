@@ -10,6 +10,7 @@ where the manual is silent: shift counts are taken modulo 64, ``%`` is unsigned,
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import NamedTuple
 
 from .cursor import Cursor
@@ -63,6 +64,7 @@ def parse_integer_literal(cursor: Cursor, noun: str) -> int:
     return literal.value
 
 
+@lru_cache(maxsize=4096)
 def parse_literal(text: str) -> Imm | None:
     """Return the constant that one token is by itself, or None if the token is no literal."""
     value = _literal(text)

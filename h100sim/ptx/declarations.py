@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from .constants import parse_constant, parse_integer, parse_integer_literal
+from .constants import parse_constant, parse_integer, parse_integer_literal, parse_literal
 from .cursor import Cursor, is_identifier
 from .module import Parameter, Symbol, Variable
 from .types import FLOATS, SIZES
@@ -244,7 +244,12 @@ def _parse_element(cursor: Cursor, data: _Bytes, type_: str, resolve: Resolve) -
         data.data.extend(bytes(size))
         return
     at = cursor.at
-    constant = parse_constant(cursor)
+    literal = parse_literal(cursor.token) if cursor.texts[at + 1] in (",", "}", ";") and cursor.token else None
+    if literal is None:
+        constant = parse_constant(cursor)
+    else:
+        constant = literal
+        cursor.at += 1
     if constant.kind == "int" and cursor.accept("("):
         symbol = parse_symbol_address(cursor, resolve)
         cursor.expect(")", "mask of an address")

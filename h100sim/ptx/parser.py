@@ -75,7 +75,8 @@ class _ModuleParser:
     # Header.
     def _version(self) -> tuple[int, int]:
         cursor = self.cursor
-        cursor.expect(".version", "PTX text (first)") if cursor.token != ".version" else cursor.advance()
+        if not cursor.accept(".version"):
+            raise cursor.error(f"PTX text must start with .version, not with {cursor.shown()}")
         major, dot, minor = cursor.token.partition(".")
         if not (dot and major.isdigit() and minor.isdigit() and len(cursor.token) <= 8):
             raise cursor.error(f".version must be a number such as 8.6, not {cursor.shown()}")
@@ -191,7 +192,7 @@ class _ModuleParser:
                 )
             if known is not None and (known.space, known.type) != (variable.space, variable.type):
                 raise self.cursor.tokens.error(
-                    f"variable must be declared each time alike, not {variable.name} differently", at
+                    f"variable {variable.name} must be declared alike each time, not differently", at
                 )
             if known is None or known.extern:
                 self.variables[variable.name] = variable
@@ -287,7 +288,7 @@ class _ModuleParser:
             raise self.cursor.tokens.error(f"function must have one body, not a second one of {name}", at)
         elif _signature(known) != _signature(function):
             raise self.cursor.tokens.error(
-                f"function must be declared each time with the same parameters, not {name} differently", at
+                f"parameters of {name} must be the same in every declaration, not different ones", at
             )
         if known is None or not known.defined:
             self.functions[name] = function
