@@ -11,6 +11,7 @@ from .builder import MAX_SHARED_BYTES
 from .control import blockIdx, elect, gridDim, laneid, warpgroups, warpid, warps, when
 from .control import range_ as range
 from .kernel import Argument, DebugInfo, Kernel, Parameter, kernel
+from .register_tiles import col_vec, row_vec, rt
 from .scalars import Int, Pred, Ring, Var, maximum, minimum, ring, select, var
 from .semaphores import (
     arrive,
@@ -23,7 +24,7 @@ from .semaphores import (
     sync,
     wait,
 )
-from .tiles import bf16, col_vec, fl, fp8e4m3, fp8e5m2, gl, half, row_vec, rt, st, sv
+from .tiles import bf16, fl, fp8e4m3, fp8e5m2, gl, half, st, sv
 
 __all__ = [
     "MAX_SHARED_BYTES",

@@ -10,8 +10,9 @@ from .builder import current, usage
 from .control import lane, warp_rank_in_group
 from .conversions import convert_registers
 from .global_memory import GlobalTensor, require_tensor
+from .register_tiles import RegisterTile
 from .scalars import Int, Pred, Scalar, text
-from .tiles import BASE_ROWS, RegisterTile, fl, require_int
+from .tiles import BASE_ROWS, fl, require_int
 
 
 class _Lanes:
@@ -25,6 +26,8 @@ class _Lanes:
             raise usage(f"{operation} must be given a register tile, not {type(rt).__name__}")
         if g.dtype.size_bytes == 1 or rt.dtype.size_bytes == 1 or (g.dtype is fl and rt.dtype is not fl):
             raise usage(f"{operation} must move 16-bit elements, or f32 into f32, not {g.dtype} and {rt.dtype}")
+        if rt.layout != "row":
+            raise usage(f"{operation} layout of the register tile must be row, not {rt.layout}")
         if g.cols % rt.cols:
             raise usage(f"{operation} columns of {tensor} must be a multiple of the tile's {rt.cols}, not {g.cols}")
         b, d, r, c = _coordinates(operation, coord)

@@ -17,7 +17,8 @@ from ..errors import UsageError, Where
 from .builder import Builder, Location, tracing
 from .global_memory import GlobalTensor, TensorMapSpec
 from .ptx_text import assemble
-from .tiles import GlobalLayout, RegisterTile, RegisterVector, SharedTile, shared_offset
+from .register_tiles import RegisterTile, RegisterVector
+from .tiles import GlobalLayout, SharedTile, shared_offset
 
 #: Spec: CUDA C++ Programming Guide 13.0, "Compute Capabilities": registers of an SM, and the most that a thread can
 #: have.

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 
 from .builder import current, usage
 from .conversions import convert_registers
-from .tiles import RegisterTile, RegisterVector, bf16, fl, half
+from .register_tiles import RegisterTile, RegisterVector
+from .tiles import bf16, fl, half
 
 Registers = RegisterTile | RegisterVector
 
@@ -91,8 +92,8 @@ def copy(dst: Registers, src: Registers) -> None:
         for d, s in zip(dst.registers, src.registers, strict=True):
             current().emit(f"mov.f32 {d}, {s}")
         return
-    if (dst.rows, dst.cols) != (src.rows, src.cols):
-        raise usage(f"warp.copy operands must have one shape, not {dst} and {src}")
+    if (dst.rows, dst.cols, dst.layout) != (src.rows, src.cols, src.layout):
+        raise usage(f"warp.copy operands must have one shape and layout, not {dst} and {src}")
     if src.dtype is not fl and dst.dtype is not fl and src.dtype is not dst.dtype:
         raise usage(f"warp.copy must convert to or from f32, not from {src.dtype} to {dst.dtype}")
     for i in range(dst.height):

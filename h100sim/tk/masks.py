@@ -7,8 +7,9 @@ from collections.abc import Callable
 from .builder import current
 from .control import lane
 from .maps import immediate, require_f32
+from .register_tiles import RegisterTile
 from .scalars import Int, Scalar, text
-from .tiles import BASE_ROWS, RegisterTile, require_int
+from .tiles import BASE_ROWS, require_int
 
 
 def tril(dst: RegisterTile, src: RegisterTile, diagonal: Scalar = 0, value: float = 0.0) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from . import global_moves, tile_moves, vector_moves
 from .builder import usage
 from .global_memory import GlobalTensor
-from .tiles import RegisterVector
+from .register_tiles import RegisterVector
 
 
 def load(operation: str, dst: Any, src: Any, coord: Any, group_warps: int) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from .builder import current
 from .maps import elements, require_vector
-from .tiles import RegisterTile, RegisterVector
+from .register_tiles import RegisterTile, RegisterVector
 
 _OPCODES = {"max": "max.f32", "min": "min.f32", "sum": "add.rn.f32", "prod": "mul.rn.f32"}
 #: Lane distances of the shuffles that combine the copies of a row's or a column's partial results.

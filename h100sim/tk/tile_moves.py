@@ -10,7 +10,9 @@ from __future__ import annotations
 from .builder import current, usage
 from .control import lane, warp_rank_in_group
 from .conversions import convert_registers
-from .tiles import BASE_ROWS, RegisterTile, SharedAddress, SharedTile, base_cols, fl
+from .register_tiles import RegisterTile
+from .scalars import Int
+from .tiles import BASE_ROWS, SharedAddress, SharedTile, base_cols, fl
 
 
 class _Lanes:
@@ -46,29 +48,33 @@ def _pitch(tile: SharedTile) -> int:
     return tile.swizzle or tile.cols * tile.dtype.size_bytes
 
 
-def _lanes(tile: SharedTile, rt: RegisterTile, group_warps: int, is_matrix: bool) -> _Lanes:
-    """Emit this lane's first address: with ``is_matrix`` the row it gives to ldmatrix/stmatrix, else its pair of
-    elements.
+def _first_element(tile: SharedTile, rt: RegisterTile) -> tuple[str, str]:
+    """Emit the row and the byte in the row that this lane accesses first: of f32 its first pair of elements, of 16-bit
+    types the row of a matrix that it gives to ldmatrix or stmatrix.
     """
+    l = Int(lane(), nonnegative=True)  # noqa: E741
+    if tile.dtype is fl:
+        return (l >> 2).register, ((l & 3) << 3).register
+    if rt.layout == "col":
+        # Matrices 0 and 1 are the left and right half of rows 0 to 7 of a base tile, 2 and 3 of rows 8 to 15.
+        return ((l & 7) + ((l >> 4) << 3)).register, (((l >> 3) & 1) << 4).register
+    # Matrices 0 and 1 are rows 0 to 7 and 8 to 15 of the left half of a base tile, 2 and 3 of the right half.
+    return (l & 15).register, ((l >> 4) << 4).register
+
+
+def _lanes(tile: SharedTile, rt: RegisterTile, group_warps: int) -> _Lanes:
+    """Emit this lane's first address."""
     builder = current()
-    pitch, l = _pitch(tile), lane()  # noqa: E741
-    row, column, swizzle, offset = (builder.register() for _ in range(4))
-    if is_matrix:
-        # Matrices 0 and 1 are rows 0 to 15 of the left half of a base tile, 2 and 3 of the right half.
-        builder.emit(f"and.b32 {row}, {l}, 15")
-        builder.emit(f"shr.u32 {column}, {l}, 4")
-        builder.emit(f"shl.b32 {column}, {column}, 4")
-    else:
-        builder.emit(f"shr.u32 {row}, {l}, 2")
-        builder.emit(f"and.b32 {column}, {l}, 3")
-        builder.emit(f"shl.b32 {column}, {column}, 3")
+    pitch = _pitch(tile)
+    row, inside = _first_element(tile, rt)
+    swizzle, offset, column = builder.register(), builder.register(), builder.register()
     builder.emit(f"mul.lo.s32 {offset}, {row}, {pitch}")
     if tile.swizzle:
         builder.emit(f"shr.u32 {swizzle}, {offset}, 7")
         builder.emit(f"and.b32 {swizzle}, {swizzle}, {tile.swizzle // 16 - 1}")
         builder.emit(f"shl.b32 {swizzle}, {swizzle}, 4")
-        builder.emit(f"xor.b32 {column}, {column}, {swizzle}")
-    builder.emit(f"add.s32 {offset}, {offset}, {column}")
+        builder.emit(f"xor.b32 {column}, {inside}, {swizzle}")
+    builder.emit(f"add.s32 {offset}, {offset}, {column if tile.swizzle else inside}")
     first_row = None
     if group_warps > 1:
         first_row = builder.register()
@@ -100,21 +106,18 @@ def store(operation: str, tile: SharedTile, rt: RegisterTile, group_warps: int) 
     """Write a register tile to a shared one, converting if the types differ, then fence for asynchronous readers."""
     _check(operation, tile, rt, group_warps)
     builder = current()
-    is_matrix = tile.dtype is not fl
-    lanes = _lanes(tile, rt, group_warps, is_matrix)
+    opcode = f"stmatrix.sync.aligned.m8n8.x4{_trans(rt)}.shared.b16"
+    lanes = _lanes(tile, rt, group_warps)
     for i in range(rt.height):
         for j in range(rt.width):
-            registers = rt.base(i, j)
-            row, column = i * BASE_ROWS, j * base_cols(tile.dtype)
-            if is_matrix:
+            registers, row, column = rt.base(i, j), i * BASE_ROWS, j * base_cols(tile.dtype)
+            if tile.dtype is fl:
+                for k in range(4):
+                    pair = _vector(registers[2 * k : 2 * k + 2])
+                    builder.emit(f"st.shared.v2.f32 {lanes.address(row + 8 * (k % 2), column + 8 * (k // 2))}, {pair}")
+            else:
                 packed = convert_registers(registers, rt.dtype, tile.dtype)
-                builder.emit(
-                    f"stmatrix.sync.aligned.m8n8.x4.shared.b16 {lanes.address(row, column)}, {{{', '.join(packed)}}}"
-                )
-                continue
-            for k in range(4):
-                pair = f"{{{registers[2 * k]}, {registers[2 * k + 1]}}}"
-                builder.emit(f"st.shared.v2.f32 {lanes.address(row + 8 * (k % 2), column + 8 * (k // 2))}, {pair}")
+                builder.emit(f"{opcode} {lanes.address(row, column)}, {_vector(packed)}")
     builder.emit("fence.proxy.async.shared::cta")
 
 
@@ -122,20 +125,25 @@ def load(operation: str, rt: RegisterTile, tile: SharedTile, group_warps: int) -
     """Read a shared tile into a register tile, converting if the types differ."""
     _check(operation, tile, rt, group_warps)
     builder = current()
-    is_matrix = tile.dtype is not fl
-    lanes = _lanes(tile, rt, group_warps, is_matrix)
+    opcode = f"ldmatrix.sync.aligned.m8n8.x4{_trans(rt)}.shared.b16"
+    lanes = _lanes(tile, rt, group_warps)
     for i in range(rt.height):
         for j in range(rt.width):
-            registers = rt.base(i, j)
-            row, column = i * BASE_ROWS, j * base_cols(tile.dtype)
-            if is_matrix:
-                raw = registers if rt.dtype is tile.dtype else tuple(builder.register() for _ in range(4))
-                builder.emit(
-                    f"ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{{', '.join(raw)}}}, {lanes.address(row, column)}"
-                )
-                if rt.dtype is not tile.dtype:
-                    convert_registers(raw, tile.dtype, rt.dtype, into=registers)
+            registers, row, column = rt.base(i, j), i * BASE_ROWS, j * base_cols(tile.dtype)
+            if tile.dtype is fl:
+                for k in range(4):
+                    pair = _vector(registers[2 * k : 2 * k + 2])
+                    builder.emit(f"ld.shared.v2.f32 {pair}, {lanes.address(row + 8 * (k % 2), column + 8 * (k // 2))}")
                 continue
-            for k in range(4):
-                pair = f"{{{registers[2 * k]}, {registers[2 * k + 1]}}}"
-                builder.emit(f"ld.shared.v2.f32 {pair}, {lanes.address(row + 8 * (k % 2), column + 8 * (k // 2))}")
+            raw = registers if rt.dtype is tile.dtype else tuple(builder.register() for _ in range(4))
+            builder.emit(f"{opcode} {_vector(raw)}, {lanes.address(row, column)}")
+            if rt.dtype is not tile.dtype:
+                convert_registers(raw, tile.dtype, rt.dtype, into=registers)
+
+
+def _trans(rt: RegisterTile) -> str:
+    return ".trans" if rt.layout == "col" else ""
+
+
+def _vector(registers: tuple[str, ...]) -> str:
+    return "{" + ", ".join(registers) + "}"

@@ -9,7 +9,7 @@ a kernel is traced; shared ones take their place in shared memory in the order i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ..dtypes import ElementType, element_type
 from ..errors import UsageError
@@ -156,8 +156,8 @@ def st(
     Raises UsageError for a shape that base tiles do not cover, and when the CTA's shared memory is used up.
     """
     counts = (count,) if isinstance(count, int) else tuple(count)
-    _check_dtype(dtype)
-    _check_shape("st", dtype, rows, cols)
+    check_dtype(dtype)
+    check_shape("st", dtype, rows, cols)
     if swizzle is None:
         swizzle = swizzle_bytes(dtype, cols)
     if swizzle not in (0, 32, 64, 128):
@@ -212,7 +212,7 @@ class SharedVector:
 
 def sv(dtype: ElementType, length: int, *, count: int = 1, name: str | None = None) -> SharedVector:
     """Make a shared vector (``count``: an array of them) of a multiple of 16 elements."""
-    _check_dtype(dtype)
+    check_dtype(dtype)
     if length < 16 or length % 16:
         raise usage(f"length of an sv must be a multiple of 16, not {length}")
     builder = current()
@@ -221,124 +221,6 @@ def sv(dtype: ElementType, length: int, *, count: int = 1, name: str | None = No
     vector = SharedVector(dtype, length, SharedAddress(shared_base(), offset), count=count)
     builder.shared_tiles.append(vector)
     builder.watch(vector, name)
-    return vector
-
-
-@dataclass(eq=False)
-class RegisterTile:
-    """A tile in the registers of one warp, in base tiles of 16x16. Row layout: lane l, base register k (0 to 3), half
-    e hold row 8 (k % 2) + l / 4, column 8 (k / 2) + 2 (l % 4) + e.
-
-    ``registers`` are base tile after base tile: f32 tiles have one register per (k, e), 16-bit tiles one per k.
-    Spec: PTX ISA 9.1, "Register Fragments" of wgmma: a warp's rows of D, and of A in registers.
-    """
-
-    dtype: ElementType
-    rows: int
-    cols: int
-    _registers: tuple[str, ...] = field(default=(), repr=False)
-
-    @property
-    def height(self) -> int:
-        return self.rows // BASE_ROWS
-
-    @property
-    def width(self) -> int:
-        return self.cols // base_cols(self.dtype)
-
-    @property
-    def per_base(self) -> int:
-        """Registers of a base tile."""
-        return 8 if self.dtype is fl else 4
-
-    @property
-    def name(self) -> str:
-        return current().name_of(self, "rt")
-
-    def __str__(self) -> str:
-        return f"rt<{self.dtype}, {self.rows}, {self.cols}>"
-
-    @property
-    def registers(self) -> tuple[str, ...]:
-        if not self._registers:
-            count = self.height * self.width * self.per_base
-            self._registers = _declare(self.name, "f32" if self.dtype is fl else "b32", count)
-        return self._registers
-
-    def base(self, i: int, j: int) -> tuple[str, ...]:
-        """Return the registers of base tile (i, j)."""
-        at = (i * self.width + j) * self.per_base
-        return self.registers[at : at + self.per_base]
-
-    def columns(self, first: int, cols: int) -> RegisterTile:
-        """Return columns [first, first + cols) as a tile that shares the registers."""
-        unit = base_cols(self.dtype)
-        if first % unit or cols % unit or not 0 <= first < first + cols <= self.cols:
-            last = first + cols
-            raise usage(f"columns of a slice of {self} must be multiples of {unit} within it, not {first} to {last}")
-        chosen = [self.base(i, j) for i in range(self.height) for j in range(first // unit, (first + cols) // unit)]
-        return RegisterTile(self.dtype, self.rows, cols, tuple(r for base in chosen for r in base))
-
-
-def _declare(name: str, kind: str, count: int) -> tuple[str, ...]:
-    current().declare(f".reg .{kind} %{name}_<{count}>")
-    return tuple(f"%{name}_{i}" for i in range(count))
-
-
-def rt(dtype: ElementType, rows: int, cols: int, *, name: str | None = None) -> RegisterTile:
-    """Make a register tile of a warp; with 16 rows, a warpgroup of four warps holds 64."""
-    _check_dtype(dtype)
-    _check_shape("rt", dtype, rows, cols)
-    tile = RegisterTile(dtype, rows, cols)
-    current().register_tiles.append(tile)
-    current().watch(tile, name)
-    return tile
-
-
-@dataclass(eq=False)
-class RegisterVector:
-    """One value per row (``axis`` "row": a col_vec) or per column ("col": a row_vec) of a register tile, in f32.
-
-    Row: element 16 i + 8 h + l / 4 in register 2 i + h of lane l (4 lanes hold a copy). Column: element
-    16 j + 8 h + 2 (l % 4) + e in register 4 j + 2 h + e (8 lanes hold a copy).
-    """
-
-    axis: str
-    length: int
-    _registers: tuple[str, ...] = field(default=(), repr=False)
-
-    @property
-    def dtype(self) -> ElementType:
-        return fl
-
-    @property
-    def name(self) -> str:
-        return current().name_of(self, "rv")
-
-    def __str__(self) -> str:
-        return f"{'col_vec' if self.axis == 'row' else 'row_vec'}<{self.length}>"
-
-    @property
-    def registers(self) -> tuple[str, ...]:
-        if not self._registers:
-            self._registers = _declare(self.name, "f32", self.length // 8 if self.axis == "row" else self.length // 4)
-        return self._registers
-
-
-def col_vec(tile: RegisterTile, *, name: str | None = None) -> RegisterVector:
-    """Make a vector with one value for each row of ``tile``."""
-    return _vector("row", tile.rows, name)
-
-
-def row_vec(tile: RegisterTile, *, name: str | None = None) -> RegisterVector:
-    """Make a vector with one value for each column of ``tile``."""
-    return _vector("col", tile.cols, name)
-
-
-def _vector(axis: str, length: int, name: str | None) -> RegisterVector:
-    vector = RegisterVector(axis, length)
-    current().register_tiles.append(vector)
-    current().watch(vector, name)
     return vector
 
 
@@ -364,19 +246,19 @@ class GlobalLayout:
 
 def gl(dtype: ElementType, *shape: int) -> GlobalLayout:
     """Describe a kernel argument in global memory by its element type and 1 to 4 dimensions, columns last."""
-    _check_dtype(dtype)
+    check_dtype(dtype)
     if not 1 <= len(shape) <= 4 or any(not isinstance(n, int) or n < 1 for n in shape):
         raise usage(f"gl must have one to four positive dimensions, not {shape}")
     batch, depth, rows, cols = (1,) * (4 - len(shape)) + tuple(shape)
     return GlobalLayout(dtype, batch, depth, rows, cols, len(shape))
 
 
-def _check_dtype(dtype: object) -> None:
+def check_dtype(dtype: object) -> None:
     if dtype not in _LEGAL:
         raise usage(f"element type must be one of {', '.join(map(str, _LEGAL))}, not {dtype}")
 
 
-def _check_shape(kind: str, dtype: ElementType, rows: int, cols: int) -> None:
+def check_shape(kind: str, dtype: ElementType, rows: int, cols: int) -> None:
     unit = base_cols(dtype)
     for word, value, step in (("rows", rows, BASE_ROWS), ("cols", cols, unit)):
         if not isinstance(value, int) or value < step or value % step:

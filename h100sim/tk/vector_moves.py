@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from .builder import current, usage
 from .control import lane, warp_rank_in_group
+from .register_tiles import RegisterVector
 from .scalars import Int
-from .tiles import RegisterVector, SharedAddress, SharedVector, fl
+from .tiles import SharedAddress, SharedVector, fl
 
 
 def _addresses(operation: str, vector: RegisterVector, shared: SharedVector, group_warps: int) -> list[SharedAddress]:

@@ -44,10 +44,12 @@ from .maps import maximum as max
 from .maps import minimum as min
 from .masks import left_fill, lower_fill, make_causal, right_fill, tril, triu, upper_fill
 from .reductions import col_max, col_min, col_prod, col_sum, row_max, row_min, row_prod, row_sum
+from .register_tiles import RegisterTile, RegisterVector
 from .scalars import Scalar
 from .semaphores import Semaphore
 from .semaphores import arrive as arrive_one
-from .tiles import RegisterTile, RegisterVector, SharedTile, SharedVector
+from .tiles import SharedTile, SharedVector
+from .warp_mma import mma_AB, mma_ABt
 
 __all__ = [
     "abs",
@@ -76,6 +78,8 @@ __all__ = [
     "make_causal",
     "max",
     "min",
+    "mma_AB",
+    "mma_ABt",
     "mul",
     "mul_col",
     "mul_row",

@@ -13,22 +13,11 @@ from .builder import current, require_scope, usage
 from .control import elect, lane, warp_rank_in_group
 from .descriptors import STEP_BYTES, operand
 from .global_memory import GlobalTensor
+from .register_tiles import RegisterTile, RegisterVector
 from .scalars import Int, Scalar, text
 from .semaphores import Semaphore
 from .semaphores import arrive as arrive_one
-from .tiles import (
-    BASE_ROWS,
-    RegisterTile,
-    RegisterVector,
-    SharedTile,
-    SharedVector,
-    bf16,
-    fl,
-    fp8e4m3,
-    fp8e5m2,
-    half,
-    require_int,
-)
+from .tiles import BASE_ROWS, SharedTile, SharedVector, bf16, fl, fp8e4m3, fp8e5m2, half, require_int
 
 _THREADS = 128
 _ROWS = 64
@@ -134,6 +123,8 @@ def _check_shapes(
         raise usage(f"{name} must be given D in registers, A in shared memory or registers and B in shared memory")
     if isinstance(a, RegisterTile) and a_t:
         raise usage(f"{name} A must be in shared memory, not in registers: only shared operands can be transposed")
+    if isinstance(a, RegisterTile) and a.layout != "row":
+        raise usage(f"{name} A in registers must be in row layout, not {a.layout}")
     rows = _ROWS // 4 if isinstance(a, RegisterTile) else _ROWS
     m, k = (a.cols, a.rows) if a_t else (a.rows, a.cols)
     k_b, n = (b.rows, b.cols) if b_k_rows else (b.cols, b.rows)
@@ -192,12 +183,24 @@ def laneid() -> Int:
     return warpid() * 32 + Int(lane(), nonnegative=True)
 
 
-def sync(barrier: Scalar) -> None:
-    """Wait for the 128 threads of the warpgroup at a named barrier, 1 to 15 (0 is ``tk.sync``)."""
-    require_scope("warpgroup.sync", "warpgroup")
+def sync(barrier: Scalar, warpgroups: int = 1) -> None:
+    """Wait at a named barrier, 1 to 15 (0 is ``tk.sync``), for the threads of ``warpgroups`` warpgroups."""
+    _named_barrier("sync", barrier, warpgroups)
+
+
+def arrive_barrier(barrier: Scalar, warpgroups: int = 2) -> None:
+    """Arrive at a named barrier without waiting, for others of the ``warpgroups`` warpgroups to pass it."""
+    _named_barrier("arrive", barrier, warpgroups)
+
+
+def _named_barrier(action: str, barrier: Scalar, warpgroups: int) -> None:
+    require_scope(f"warpgroup {action}", "warpgroup")
     if isinstance(require_int(barrier, "named barrier"), int) and not 1 <= barrier <= 15:  # type: ignore[operator]
         raise usage(f"named barrier of a warpgroup must be from 1 to 15, not {barrier}")
-    current().emit(f"bar.sync {text(barrier)}, {_THREADS}")
+    most = current().warps // 4
+    if not isinstance(warpgroups, int) or not 1 <= warpgroups <= most:
+        raise usage(f"warpgroups of a named barrier must be from 1 to the CTA's {most}, not {warpgroups}")
+    current().emit(f"bar.{action} {text(barrier)}, {_THREADS * warpgroups}")
 
 
 def arrive(sem: Semaphore, count: int = 1) -> None:

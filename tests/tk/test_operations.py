@@ -273,6 +273,45 @@ def test_a_slice_of_panels_is_a_tile(on):
     np.testing.assert_allclose(checked(mma, a, b, on=on, capture="panels"), exact, atol=1e-3)
 
 
+@pytest.mark.parametrize("name, layout", [("mma_AB", "col"), ("mma_ABt", "row")])
+def test_products_of_one_warp(name, layout, on):
+    b_shape = (48, 32) if layout == "col" else (32, 48)
+
+    @tk.kernel(grid=1, warps=1)
+    def mma(A: tk.gl(tk.bf16, 32, 48), B: tk.gl(tk.bf16, *b_shape), C: tk.gl(tk.fl, 32, 32), D: tk.gl(tk.fl, 32, 32)):
+        right, arrived = tk.st(tk.bf16, *b_shape), tk.semaphore()
+        a, b = tk.rt(tk.bf16, 32, 48), tk.rt(tk.bf16, *b_shape, layout)
+        c, d = tk.rt(tk.fl, 32, 32), tk.rt(tk.fl, 32, 32)
+        arrive_once(arrived)
+        load_all(arrived, (right, B))
+        tk.warp.load(a, A, (0, 0))
+        tk.warp.load(b, right)
+        tk.warp.load(c, C, (0, 0))
+        getattr(tk.warp, name)(d, a, b, c)
+        tk.warp.store(D, d, (0, 0))
+
+    a, b, c = normal((32, 48), BF16, 1), normal(b_shape, BF16, 2), normal((32, 32), seed=3)
+    right = b.astype(np.float64)
+    exact = a.astype(np.float64) @ (right if layout == "col" else right.T) + c
+    np.testing.assert_allclose(checked(mma, a, b, c, on=on, capture=f"{name} warp"), exact, atol=1e-4)
+
+
+def test_column_layout_survives_shared_memory(on):
+    @tk.kernel(grid=1, warpgroups=1)
+    def moves(X: tk.gl(tk.half, 64, 96), Y: tk.gl(tk.half, 64, 96)):
+        there, back, arrived = tk.st(tk.half, 64, 96), tk.st(tk.half, 64, 96), tk.semaphore()
+        values = tk.rt(tk.half, 16, 96, "col")
+        arrive_once(arrived)
+        load_all(arrived, (there, X))
+        tk.warpgroup.load(values, there)
+        tk.warpgroup.store(back, values)
+        tk.sync()
+        store_one(Y, back)
+
+    x = normal((64, 96), np.float16)
+    np.testing.assert_array_equal(checked(moves, x, on=on), x)
+
+
 # --- register operations ----------------------------------------------------------------------------------------------
 
 
@@ -438,3 +477,66 @@ def test_loops_branches_and_integers(on):
         tasks = range(block, 10, 3)
         expected = sum(i % 5 != 2 and (i - 7) // 3 < 0 for i in tasks) + 100 * (5 - len(tasks))
         np.testing.assert_array_equal(y[block, 0], expected)
+
+
+def test_warpgroups_take_turns_at_named_barriers(on):
+    """Two warpgroups pass a value to and fro: each adds its share when the other has arrived."""
+
+    @tk.kernel(grid=1, warpgroups=2)
+    def pingpong(X: tk.gl(tk.fl, 64, 32), Y: tk.gl(tk.fl, 64, 32)):
+        tile = tk.st(tk.fl, 64, 32)
+        values = tk.rt(tk.fl, 16, 32)
+        with tk.warpgroups(0):
+            tk.warpgroup.load(values, X, (0, 0))
+            for _ in tk.range(3):
+                tk.warp.add(values, values, 1.0)
+                tk.warpgroup.store(tile, values)
+                tk.warpgroup.arrive_barrier(1)
+                tk.warpgroup.sync(2, 2)
+                tk.warpgroup.load(values, tile)
+            tk.warpgroup.store(Y, values, (0, 0))
+        with tk.warpgroups(1):
+            for _ in tk.range(3):
+                tk.warpgroup.sync(1, 2)
+                tk.warpgroup.load(values, tile)
+                tk.warp.mul(values, values, 2.0)
+                tk.warpgroup.store(tile, values)
+                tk.warpgroup.arrive_barrier(2)
+
+    x = normal((64, 32))
+    expected = x
+    for _ in range(3):
+        expected = (expected + np.float32(1)) * np.float32(2)
+    np.testing.assert_array_equal(checked(pingpong, x, on=on), expected)
+
+
+def test_a_cluster_shares_what_each_of_its_ctas_loads(on):
+    """CTA r loads tile r for both CTAs; each waits for both tiles, and for both CTAs to have said that they are
+    done."""
+
+    @tk.kernel(grid=4, warpgroups=1, cluster=2)
+    def share(X: tk.gl(tk.bf16, 256, 64), Y: tk.gl(tk.bf16, 512, 64)):
+        tiles = tk.st(tk.bf16, 64, 64, count=2)
+        arrived, done = tk.semaphore(), tk.semaphore()
+        rank = tk.cluster.ctarank()
+        with tk.elect():
+            tk.init_semaphore(arrived, 1)
+            tk.init_semaphore(done, 2)
+            tk.fence_mbarrier_init()
+        tk.cluster.sync()
+        with tk.elect():
+            tk.tma.expect(arrived, tiles)
+            tk.tma.cluster.load_async(tiles[rank], X, (tk.blockIdx(), 0), arrived, 0b11)
+        tk.wait(arrived, 0)
+        with tk.elect():
+            for i in range(2):
+                tk.tma.store_async(Y, tiles[i], (tk.blockIdx() * 2 + i, 0))
+            tk.tma.store_async_wait()
+            for i in range(2):
+                tk.tma.cluster.arrive(done, i)
+        tk.tma.cluster.wait(done, 0)
+        tk.cluster.sync()
+
+    x = normal((256, 64), BF16)
+    pairs = x.reshape(2, 1, 128, 64)
+    np.testing.assert_array_equal(checked(share, x, on=on), np.concatenate([pairs, pairs], 1).reshape(512, 64))

@@ -1,7 +1,8 @@
 """The GEMM program: right results in every configuration, no hazards, and PTX lines that belong to Python lines.
 
 Measured: tests/data/tk_gemm.npz has C's bits from an NVIDIA H200 (driver 580.159, CUDA 13.0, 2026-11-29), by
-configuration. """
+configuration.
+"""
 
 from pathlib import Path
 
