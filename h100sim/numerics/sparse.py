@@ -2,10 +2,13 @@
 
 Sparse A stores half of its elements; metadata in registers says which. For 16- and 8-bit types each chunk of four
 elements keeps two (2:4) and has a nibble of two 2-bit indices; for tf32 each chunk of two keeps one (1:2), nibble
-0b0100 the first and 0b1110 the second. One step sums the K/2 kept products (those left out are no terms, so that an
-infinity in B that meets nothing stays without effect).
+0b0100 the first and 0b1110 the second. One step sums the K/2 kept products. Those left out are no terms: an infinity
+in B that meets nothing has no effect. The two indices may fall as well as rise.
 
-Spec: PTX ISA 9.1, "Sparse matrix storage" of wgmma. Measured: tests/data/wgmma_sparse.npz (f16, bf16, tf32, e4m3, s8).
+Spec: PTX ISA 9.1, "Sparse matrix storage" of wgmma. Measured: tests/data/wgmma_sparse.npz (f16, bf16, tf32, e4m3, s8,
+both selectors, every nibble). The manual leaves equal indices and other tf32 nibbles undefined, and they are refused
+here; silicon multiplies each stored element with the element of B that its index names, for tf32 with the two 16-bit
+halves that the two indices name, and a test keeps that on record.
 """
 
 from __future__ import annotations

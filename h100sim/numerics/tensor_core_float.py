@@ -9,8 +9,8 @@ Measured: tests/data/wgmma_numerics.npz (every type triple, 13 classes of input)
 How it is computed. A product of two significands has at most 22 bits, so it is exact in float32, and scaling it by
 2^(F - largest exponent) and converting it to int32 is the truncation that the hardware does. Eight such terms fit in
 31 bits, and float64 adds the groups of eight exactly. Both passes (exponents, then terms) run over columns and
-vectorise. X Elements with NaN or
-infinity are settled by the class of their terms alone.
+vectorise. Tiles whose products or scales could leave the range of float32 take the same pass in float64. Elements
+with NaN or infinity are settled by the class of their terms alone.
 """
 
 from __future__ import annotations
@@ -308,9 +308,3 @@ def accumulate_float(code, a, b, d, scale_d, negate_a, negate_b, satfinite):
     false.
     """
     fused_sum(code, a, np.ones((a.shape[0], 0), np.uint8), b, d, scale_d, negate_a != negate_b)
-
-
-@jit
-def accumulate_sparse_float(code, a, present, b, d, scale_d, negate_a, negate_b, satfinite):
-    """Do :func:`accumulate_float` for a sparse A that was expanded to (M, K) with ``present`` uint8 (M, K)."""
-    fused_sum(code, a, present, b, d, scale_d, negate_a != negate_b)
