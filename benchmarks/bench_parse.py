@@ -66,9 +66,8 @@ def main() -> None:
         print(json.dumps({"unit": "lines per minute", "target": TARGET, "speeds": speeds}))
         return
     for name, speed in speeds.items():
-        print(
-            f"{name:24s} {texts[name].count(chr(10)):7,d} lines {speed:12,d} lines/min  {speed / TARGET:5.1f} x the target"
-        )
+        lines = texts[name].count("\n")
+        print(f"{name:24s} {lines:7,d} lines {speed:12,d} lines/min  {speed / TARGET:5.1f} x the target")
 
 
 if __name__ == "__main__":

@@ -369,15 +369,23 @@ class Body:
         )
 
     def _vector(self) -> Vector:
-        cursor = self.cursor
+        cursor, texts = self.cursor, self.cursor.texts
         cursor.expect("{", "vector")
         elements: list[Operand] = []
+        names, inherited = self.names.scope.names, self.names.scope.inherited
         while True:
-            if cursor.token in ("{", "["):
-                raise cursor.error(f"element of a vector must be a register or constant, not {cursor.token}")
-            elements.append(self._atom())
-            if not cursor.accept(","):
+            token = texts[cursor.at]
+            found = names.get(token) or inherited.get(token)
+            if found.__class__ is Reg:  # by far the most frequent: the 128 accumulators of a wgmma
+                elements.append(found)  # type: ignore[arg-type]
+                cursor.at += 1
+            elif token in ("{", "["):
+                raise cursor.error(f"element of a vector must be a register or constant, not {token}")
+            else:
+                elements.append(self._atom())
+            if texts[cursor.at] != ",":
                 break
+            cursor.at += 1
         cursor.expect("}", "vector")
         return Vector(tuple(elements))
 
