@@ -1,8 +1,8 @@
 """Decoded PTX back to text.
 
-The text is canonical: scopes are flat (the decoded form has unique names), constants are numbers, registers are declared
-one by one in the order of their index. Parsing it gives the same module again, but for positions. Pragmas, comments and
-debug sections are gone: they change neither bits nor the meaning of an instruction.
+The text is canonical: scopes are flat (the decoded form has unique names), constants are numbers, registers are
+declared one by one in the order of their index. Parsing it gives the same module again, but for positions. Pragmas,
+comments and debug sections are gone: they change neither bits nor the meaning of an instruction.
 """
 
 from __future__ import annotations
