@@ -92,7 +92,7 @@ class GlobalMemory:
         return result
 
     def view(self, address: int, size: int) -> np.ndarray:
-        """Return bytes of one allocation as a uint8 view, valid until memory grows. OutOfRange if they are not in one."""
+        """Return bytes of one allocation as a view, valid until memory grows; OutOfRange if they are not in one."""
         found = self.find(address)
         if size and (found is None or address + size > found.end):
             raise OutOfRange(f"address must lie in an allocation, not {self.describe(address, size)}")
@@ -116,7 +116,7 @@ class GlobalMemory:
         return self._live[index] if index >= 0 and address < self._live[index].end else None
 
     def describe(self, address: int, size: int) -> str:
-        """Say where ``size`` bytes at ``address`` lie, as in "... 16 bytes past the end of 'C' (512 bytes at 0x...)"."""
+        """Say where ``size`` bytes lie, as in "... 16 bytes past the end of 'C' (512 bytes at 0x...)"."""
         address = int(address)
         what = f"{address:#x} ({size:,} {'byte' if size == 1 else 'bytes'})"
         found = self.find(address)

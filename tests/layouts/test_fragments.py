@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from h100sim.errors import PtxError, UsageError
-from h100sim.layouts.fragment import fragment, inverse
+from h100sim.layouts.fragments import fragment, inverse
 
 MOVES = np.load(Path(__file__).parent.parent / "data" / "matrix_moves.npz")
 WGMMA = [
