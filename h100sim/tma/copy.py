@@ -1,0 +1,184 @@
+"""Tensor copies on arrays, from Python: what cp.async.bulk.tensor and cp.reduce.async.bulk.tensor do to memory.
+
+Compiled code calls :func:`load_box` and :func:`store_box` directly; these functions add the checks and the words.
+
+Spec: PTX ISA 9.1, "Data Movement and Conversion Instructions: Tensor copy".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from h100sim.errors import OutOfRange, UsageError
+from h100sim.memory.global_memory import GlobalMemory
+from h100sim.native import jit
+from h100sim.tma import faults
+from h100sim.tma import plan as field
+from h100sim.tma.load import first_spatial, load_box, next_pixel
+from h100sim.tma.reductions import REDUCTIONS
+from h100sim.tma.store import store_box
+from h100sim.tma.tensor_map import TensorMap
+
+__all__ = ["box_extent", "load_box", "store_box", "tma_load", "tma_store"]
+
+_RULE = 'PTX ISA 9.1, "Tensor copy"'
+
+
+def tma_load(
+    m: TensorMap,
+    coords: Sequence[int],
+    mem: GlobalMemory,
+    shared: np.ndarray,
+    dst: int,
+    offsets: Sequence[int] | None = None,
+) -> int:
+    """Copy the box at ``coords`` from global to shared memory; return the bytes that complete_tx counts.
+
+    ``coords``: start coordinates, innermost first (for im2col the base pixel: c, w, (h, (d,)) n). ``shared``: uint8,
+    the CTA's window, index = byte offset; ``dst``: where the box goes, a multiple of 128. ``offsets``: im2col offsets
+    (w, (h, (d))), default 0. IllegalInstruction, MisalignedAddress and OutOfRange where silicon raises the like.
+    """
+    start = _coordinates(m, coords)
+    taps = _im2col_offsets(m, offsets)
+    window = _window(shared)
+    arena = mem.arena
+    status = load_box(
+        *(m.plan, start, taps, arena.ctypes.data, mem.base, arena.size, window.ctypes.data, window.size, int(dst))
+    )
+    _check(m, status, coords, mem, box_extent(m.plan, start, taps), "load", f"{dst:#x}", "")
+    if window is not shared:
+        shared[...] = window
+    return int(status)
+
+
+def tma_store(
+    m: TensorMap, coords: Sequence[int], mem: GlobalMemory, shared: np.ndarray, src: int, reduce: str | None = None
+) -> None:
+    """Copy the box at ``src`` of shared memory to ``coords`` of the tensor, or reduce into it.
+
+    ``reduce``: None (copy), add, min, max, inc, dec, and, or, xor. Other arguments and errors as for :func:`tma_load`.
+    """
+    if (reduce or "") not in REDUCTIONS:
+        raise UsageError(f"reduce must be one of {', '.join(REDUCTIONS[1:])}, not {reduce}")
+    start = _coordinates(m, coords)
+    window = _window(shared)
+    arena = mem.arena
+    extent = box_extent(m.plan, start, _im2col_offsets(m, None))
+    _check(m, 0, coords, mem, extent, "store", f"{src:#x}", reduce or "")
+    code = REDUCTIONS.index(reduce or "")
+    status = store_box(
+        *(m.plan, start, arena.ctypes.data, mem.base, arena.size, window.ctypes.data, window.size, int(src), code)
+    )
+    _check(m, status, coords, mem, extent, f"{reduce} reduction" if reduce else "store", f"{src:#x}", reduce or "")
+
+
+def _coordinates(m: TensorMap, coords: Sequence[int]) -> np.ndarray:
+    if len(coords) != m.rank:
+        raise UsageError(f"coordinates must be {m.rank} numbers, the rank of the tensor map, not {len(coords)}")
+    result = np.zeros(5, np.int64)
+    result[: m.rank] = coords
+    if np.any(result != result.astype(np.int32)):
+        raise UsageError(f"coordinates must fit 32 bits, not {tuple(coords)}", rule=_RULE)
+    return result
+
+
+def _im2col_offsets(m: TensorMap, offsets: Sequence[int] | None) -> np.ndarray:
+    result = np.zeros(3, np.int64)
+    if offsets is None:
+        return result
+    if not m.is_im2col:
+        raise UsageError("offsets must go with an im2col tensor map, not a tiled one")
+    if len(offsets) != m.rank - 2:
+        raise UsageError(f"im2col offsets must be {m.rank - 2} numbers for rank {m.rank}, not {len(offsets)}")
+    result[: m.rank - 2] = offsets
+    return result & 0xFFFF
+
+
+def _window(shared: np.ndarray) -> np.ndarray:
+    """Return the window itself if compiled code can work on it, else a copy aligned for 8-byte moves."""
+    if shared.dtype != np.uint8 or shared.ndim != 1:
+        raise UsageError(f"shared memory must be a uint8 array of one dimension, not {shared.dtype} {shared.shape}")
+    if shared.flags.c_contiguous and shared.ctypes.data % 16 == 0:
+        return shared
+    room = np.empty(shared.size + 16, np.uint8)
+    first = -room.ctypes.data % 16
+    aligned = room[first : first + shared.size]
+    aligned[:] = shared
+    return aligned
+
+
+def _check(
+    m: TensorMap,
+    status: int,
+    coords: Sequence[int],
+    mem: GlobalMemory,
+    extent: tuple[int, int],
+    what: str,
+    at: str,
+    reduce: str,
+) -> None:
+    """Raise the error of a refused copy, with what was wrong; also if the box touches memory that is not allocated."""
+    code = -int(status)
+    low, end = int(extent[0]), int(extent[1])
+    if code <= 0 or code == faults.GLOBAL_RANGE:
+        found = mem.find(low) if end > low else None
+        if end > low and (found is None or end > found.end):
+            raise OutOfRange(
+                f"tensor {what} {faults.fault_text(faults.GLOBAL_RANGE)}, not {mem.describe(low, end - low)}",
+                rule=_RULE,
+            )
+    if code <= 0:
+        return
+    value = {
+        faults.INNER_START: f"{coords[0] * m.format.size_bytes}",
+        faults.REDUCTION_TYPE: f"{reduce} of {m.dtype}",
+        faults.SHARED_RANGE: f"{int(m.plan[field.BOX_BYTES]):,} bytes at {at}",
+        faults.SHARED_ALIGNMENT: at,
+    }.get(code, str(tuple(int(c) for c in coords)))
+    raise faults.fault_class(code)(f"tensor {what} {faults.fault_text(code)}, not {value}", rule=_RULE)
+
+
+@jit
+def box_extent(plan, coords, offsets):
+    """Return (lowest address, end) of the elements of a box that lie in the tensor, or (0, 0) if there are none."""
+    if plan[field.IS_IM2COL]:
+        return _column_extent(plan, coords, offsets)
+    low, high = plan[field.ADDRESS], plan[field.ADDRESS]
+    for k in range(plan[field.RANK]):
+        step = plan[field.ELEMENT_STRIDES + k] if k > 0 or plan[field.INTERLEAVE] else 1
+        last = coords[k] + (plan[field.COUNTS + k] - 1) * step
+        first = coords[k]
+        if first < 0:
+            first += (step - 1 - first) // step * step
+        if last >= plan[field.DIMS + k]:
+            last -= (last - plan[field.DIMS + k]) // step * step + step
+        if first > last:
+            return 0, 0
+        low += first * plan[field.STRIDES + k]
+        high += last * plan[field.STRIDES + k]
+    return low, high + plan[field.STRIDES]
+
+
+@jit
+def _column_extent(plan, coords, offsets):
+    """Return the extent of an im2col box, from one pixel to the next."""
+    rank, first = plan[field.RANK], first_spatial(plan)
+    low, end = np.int64(0), np.int64(0)
+    left = 0 if first == 0 else max(coords[0], 0)
+    right = 1 if first == 0 else min(coords[0] + plan[field.CHANNELS], plan[field.DIMS])
+    base = np.empty(5, np.int64)
+    for k in range(5):
+        base[k] = coords[k]
+    for _ in range(plan[field.PIXELS] if left < right else 0):
+        inside, address = True, plan[field.ADDRESS]
+        for k in range(first, rank):
+            g = base[k] + (offsets[k - first] if k - first < rank - 2 else 0)
+            inside = inside and 0 <= g < plan[field.DIMS + k]
+            address += g * plan[field.STRIDES + k]
+        if inside:
+            low = address + left * plan[field.STRIDES] if end == 0 else min(low, address + left * plan[field.STRIDES])
+            end = max(end, address + right * plan[field.STRIDES])
+        next_pixel(plan, base)
+    return low, end
