@@ -14,7 +14,10 @@ from .kernel import Argument, DebugInfo, Kernel, Parameter, kernel
 from .register_tiles import col_vec, row_vec, rt
 from .scalars import Int, Pred, Ring, Var, maximum, minimum, ring, select, var
 from .semaphores import (
+    Barrier,
+    Semaphore,
     arrive,
+    barrier,
     fence_mbarrier_init,
     fence_proxy_async,
     init_semaphore,
@@ -29,14 +32,17 @@ from .tiles import bf16, fl, fp8e4m3, fp8e5m2, gl, half, st, sv
 __all__ = [
     "MAX_SHARED_BYTES",
     "Argument",
+    "Barrier",
     "DebugInfo",
     "Int",
     "Kernel",
     "Parameter",
     "Pred",
     "Ring",
+    "Semaphore",
     "Var",
     "arrive",
+    "barrier",
     "bf16",
     "blockIdx",
     "cluster",

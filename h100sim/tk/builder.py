@@ -7,7 +7,9 @@ line outside this package, which becomes its ``.loc``, its comment and its entry
 
 from __future__ import annotations
 
+import contextlib
 import linecache
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -27,7 +29,7 @@ MAX_SHARED_BYTES = 227 * 1024
 #: Measured: tests/data/tma_*.npz were captured with dynamic shared memory at this offset.
 SHARED_START = 0x400
 
-_PACKAGE = str(Path(__file__).parent)
+_PACKAGE = str(Path(__file__).parent) + os.sep
 _current: ContextVar[Builder | None] = ContextVar("h100sim.tk builder", default=None)
 
 
@@ -276,7 +278,7 @@ def user_frame() -> FrameType | None:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
-        if not file.startswith(_PACKAGE) and not file.endswith("contextlib.py"):
+        if not file.startswith(_PACKAGE) and file != contextlib.__file__:
             return frame
         frame = frame.f_back
     return None

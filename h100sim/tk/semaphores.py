@@ -124,6 +124,24 @@ def wait_for(sem: Semaphore, phase: Scalar, order: str = "") -> None:
     builder.emit(f"@!{done} bra {again}")
 
 
+@dataclass(frozen=True, eq=False)
+class Barrier:
+    """A named barrier that ``warpgroups`` warpgroups of the CTA share: some wait there, others only arrive."""
+
+    id: Scalar
+    warpgroups: int
+
+
+def barrier(number: Scalar, warpgroups: int) -> Barrier:
+    """Name a barrier of the CTA, 1 to 15 (0 is ``tk.sync``). Spec: PTX ISA 9.1, "bar"."""
+    if isinstance(require_int(number, "named barrier"), int) and not 1 <= number <= 15:  # type: ignore[operator]
+        raise usage(f"named barrier must be from 1 to 15, not {number}")
+    most = current().warps // 4
+    if not isinstance(warpgroups, int) or not 1 <= warpgroups <= most:
+        raise usage(f"warpgroups of a named barrier must be from 1 to the CTA's {most}, not {warpgroups}")
+    return Barrier(number, warpgroups)
+
+
 def sync() -> None:
     """Wait for all threads of the CTA (named barrier 0), as __syncthreads."""
     require_scope("tk.sync", "cta")

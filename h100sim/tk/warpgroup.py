@@ -15,9 +15,9 @@ from .descriptors import STEP_BYTES, operand
 from .global_memory import GlobalTensor
 from .register_tiles import RegisterTile, RegisterVector
 from .scalars import Int, Scalar, text
-from .semaphores import Semaphore
+from .semaphores import Barrier, Semaphore, barrier
 from .semaphores import arrive as arrive_one
-from .tiles import BASE_ROWS, SharedTile, SharedVector, bf16, fl, fp8e4m3, fp8e5m2, half, require_int
+from .tiles import BASE_ROWS, SharedTile, SharedVector, bf16, fl, fp8e4m3, fp8e5m2, half
 
 _THREADS = 128
 _ROWS = 64
@@ -183,35 +183,26 @@ def laneid() -> Int:
     return warpid() * 32 + Int(lane(), nonnegative=True)
 
 
-def sync(barrier: Scalar, warpgroups: int = 1) -> None:
-    """Wait at a named barrier, 1 to 15 (0 is ``tk.sync``), for the threads of ``warpgroups`` warpgroups."""
-    _named_barrier("sync", barrier, warpgroups)
+def sync(at: Scalar | Barrier) -> None:
+    """Wait at a named barrier for all its threads; an integer is a barrier of this warpgroup's 128 threads alone."""
+    require_scope("warpgroup.sync", "warpgroup")
+    where = at if isinstance(at, Barrier) else barrier(at, 1)
+    current().emit(f"bar.sync {text(where.id)}, {_THREADS * where.warpgroups}")
 
 
-def arrive_barrier(barrier: Scalar, warpgroups: int = 2) -> None:
-    """Arrive at a named barrier without waiting, for others of the ``warpgroups`` warpgroups to pass it."""
-    _named_barrier("arrive", barrier, warpgroups)
+def arrive(at: Semaphore | Barrier, count: int = 1) -> None:
+    """Arrive at a semaphore ``count`` times, by one thread for the whole warpgroup; or at a named barrier, by all its
+    threads, without waiting there.
 
-
-def _named_barrier(action: str, barrier: Scalar, warpgroups: int) -> None:
-    require_scope(f"warpgroup {action}", "warpgroup")
-    if isinstance(require_int(barrier, "named barrier"), int) and not 1 <= barrier <= 15:  # type: ignore[operator]
-        raise usage(f"named barrier of a warpgroup must be from 1 to 15, not {barrier}")
-    most = current().warps // 4
-    if not isinstance(warpgroups, int) or not 1 <= warpgroups <= most:
-        raise usage(f"warpgroups of a named barrier must be from 1 to the CTA's {most}, not {warpgroups}")
-    current().emit(f"bar.{action} {text(barrier)}, {_THREADS * warpgroups}")
-
-
-def arrive(sem: Semaphore, count: int = 1) -> None:
-    """Arrive ``count`` times for the whole warpgroup, by one of its threads.
-
-    The thread speaks for the others: what they did before must be known to it (a ``sync``), except for products, which
-    ``mma_async_wait`` finishes for the warpgroup as a whole.
+    The one thread speaks for the others: what they did before must be known to it (a ``sync``), except for products,
+    which ``mma_async_wait`` finishes for the warpgroup as a whole.
     """
     require_scope("warpgroup.arrive", "warpgroup")
+    if isinstance(at, Barrier):
+        current().emit(f"bar.arrive {text(at.id)}, {_THREADS * at.warpgroups}")
+        return
     with elect():
-        arrive_one(sem, count)
+        arrive_one(at, count)
 
 
 def increase_registers(count: int) -> None:

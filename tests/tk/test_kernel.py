@@ -195,7 +195,8 @@ REFUSED = [
     (thread(lambda: tk.sync()), "tk.sync must be executed by all warps of the CTA, not one thread"),
     (thread(lambda: tk.warpgroup.mma_async_wait()),
      "warpgroup.mma_async_wait must be executed by whole warpgroups, not one thread"),
-    (lambda: tk.warpgroup.sync(16), "named barrier of a warpgroup must be from 1 to 15, not 16"),
+    (lambda: tk.warpgroup.sync(16), "named barrier must be from 1 to 15, not 16"),
+    (lambda: tk.barrier(1, 2), "warpgroups of a named barrier must be from 1 to the CTA's 1, not 2"),
     (lambda: tk.warpgroup.increase_registers(100),
      "registers per thread must be a multiple of 8 from 24 to 256, not 100"),
     # products

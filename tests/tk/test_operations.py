@@ -486,22 +486,23 @@ def test_warpgroups_take_turns_at_named_barriers(on):
     def pingpong(X: tk.gl(tk.fl, 64, 32), Y: tk.gl(tk.fl, 64, 32)):
         tile = tk.st(tk.fl, 64, 32)
         values = tk.rt(tk.fl, 16, 32)
+        ping, pong = tk.barrier(1, warpgroups=2), tk.barrier(2, warpgroups=2)
         with tk.warpgroups(0):
             tk.warpgroup.load(values, X, (0, 0))
             for _ in tk.range(3):
                 tk.warp.add(values, values, 1.0)
                 tk.warpgroup.store(tile, values)
-                tk.warpgroup.arrive_barrier(1)
-                tk.warpgroup.sync(2, 2)
+                tk.warpgroup.arrive(ping)
+                tk.warpgroup.sync(pong)
                 tk.warpgroup.load(values, tile)
             tk.warpgroup.store(Y, values, (0, 0))
         with tk.warpgroups(1):
             for _ in tk.range(3):
-                tk.warpgroup.sync(1, 2)
+                tk.warpgroup.sync(ping)
                 tk.warpgroup.load(values, tile)
                 tk.warp.mul(values, values, 2.0)
                 tk.warpgroup.store(tile, values)
-                tk.warpgroup.arrive_barrier(2)
+                tk.warpgroup.arrive(pong)
 
     x = normal((64, 32))
     expected = x
