@@ -1,0 +1,203 @@
+"""The command line from words to exit status: what it prints, as text and as JSON, and what it says of wrong usage."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from h100sim.cli import execute_command
+from h100sim.trace import Trace
+
+HEADER = ".version 8.6\n.target sm_90a\n.address_size 64\n"
+
+#: y[i] = 2 * x[i]
+DOUBLE = (
+    HEADER
+    + """.visible .entry twice(.param .u64 x, .param .u64 y, .param .u32 n)
+{
+    .reg .pred %p;
+    .reg .b32 %i, %n, %cta, %size, %v;
+    .reg .b64 %x, %y, %offset;
+    ld.param.u64 %x, [x];
+    ld.param.u64 %y, [y];
+    ld.param.u32 %n, [n];
+    mov.u32 %i, %tid.x;
+    mov.u32 %cta, %ctaid.x;
+    mov.u32 %size, %ntid.x;
+    mad.lo.u32 %i, %cta, %size, %i;
+    setp.ge.u32 %p, %i, %n;
+    @%p bra DONE;
+    mul.wide.u32 %offset, %i, 4;
+    add.s64 %x, %x, %offset;
+    add.s64 %y, %y, %offset;
+    ld.global.u32 %v, [%x];
+    add.u32 %v, %v, %v;
+    st.global.u32 [%y], %v;
+DONE:
+    ret;
+}
+"""
+)
+
+#: One thread waits for a phase that nobody completes.
+DEADLOCK = (
+    HEADER
+    + """.visible .entry forever()
+{
+    .shared .align 8 .b64 barrier;
+    .reg .pred %p;
+    .reg .b32 %b;
+    mov.u32 %b, barrier;
+    mbarrier.init.shared::cta.b64 [%b], 1;
+WAIT:
+    mbarrier.try_wait.parity.shared::cta.b64 %p, [%b], 0;
+    @!%p bra WAIT;
+    ret;
+}
+"""
+)
+
+
+def ptx_file(folder: Path, text: str) -> str:
+    path = folder / "kernel.ptx"
+    path.write_text(text)
+    return str(path)
+
+
+def answer(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
+    """Run a command with --json and return its exit status and its one JSON object."""
+    status = execute_command([*words, "--json"])
+    return status, json.loads(capsys.readouterr().out)
+
+
+# --- wrong usage ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run", "gem"], "program must be one of "),
+        (["run", "gemm", "--set", "rows=1"], "--set of gemm must name one of m, n, k, "),
+        (["run", "gemm", "--set", "m=100"], "m must be a multiple of 128, not 100"),
+        (["run", "gemm", "--set", "stages=12"], "shared memory of a CTA must be at most 232,448 bytes"),
+        (["run", "gemm", "--set", "out=f16"], "out must be bf16 or f32, not f16"),
+        (["run", "gemm", "--grid", "4"], "--grid must be used with a PTX file, not with the program gemm"),
+        (["run", "gemm", "--device", "h100"], "device must be one of h100-sxm, h100-pcie, h200-sxm, not h100"),
+        (["run", "gemm", "--values", "some"], "values must be one of exact, none, not 'some'"),
+        (["run", "nowhere.ptx", "--grid", "1", "--block", "32"], "PTX file must be a readable text, not nowhere.ptx"),
+        (["serve", "nowhere.h1t"], "trace must be a file that h100sim wrote, not nowhere.h1t (there is none)"),
+        (["run"], "Missing argument"),
+        (["run", "gemm", "--nonsense"], "No such option: --nonsense"),
+        (["sing"], "No such command 'sing'"),
+    ],
+)
+def test_wrong_usage_is_one_clear_sentence_and_status_2(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert execute_command(words) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith(f"h100sim: {message}")
+    assert "Traceback" not in captured.err and captured.out == ""
+
+
+def test_wrong_usage_with_json_is_a_json_object(capsys: pytest.CaptureFixture[str]) -> None:
+    status, found = answer(["run", "gem"], capsys)
+    assert (status, found["status"], found["exit_status"], found["command"]) == (2, "error", 2, "run")
+    assert found["error"]["kind"] == "UsageError"
+
+
+def test_a_ptx_error_has_a_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = ptx_file(tmp_path, DOUBLE.replace("add.u32 %v", "add.u33 %v"))
+    status, found = answer(["check", path], capsys)
+    assert (status, found["error"]["kind"], found["error"]["line"]) == (2, "PtxError", 22)
+
+
+# --- what starts quickly ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [["--help"], ["list"], ["run", "gemm", "--set", "m=1"], ["validate", "--help"]])
+def test_help_lists_and_usage_errors_load_no_compiler(words: list[str]) -> None:
+    code = (
+        f"import sys; from h100sim.cli import execute_command\n"
+        f"try: execute_command({words!r})\nexcept SystemExit: pass\n"
+        "assert not {'numba', 'dash', 'networkx'} & sys.modules.keys(), sys.modules.keys()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_list_as_json_names_programs_and_their_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    status, found = answer(["list"], capsys)
+    programs = {program["name"]: program for program in found["programs"]}
+    assert status == 0 and programs["gemm"]["config"]["m"] == 256 and programs["gemm"]["teaches"]
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_ptx_file_runs_and_its_arrays_are_saved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = ptx_file(tmp_path, DOUBLE)
+    words = ["--grid", "2", "--block", "64", "--arg", "arange:u32:100", "--arg", "zeros:u32:100", "--arg", "i32:100"]
+    status, found = answer(["run", path, *words, "--save", f"1={tmp_path}/y.npy"], capsys)
+    assert (status, found["status"], found["kernel"], found["grid"]) == (0, "clean", "twice", [2, 1, 1])
+    assert np.array_equal(np.load(tmp_path / "y.npy"), 2 * np.arange(100))
+    assert found["cycles"] == found["report"]["cycles"] > 0
+
+
+def test_a_file_needs_its_launch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute_command(["run", ptx_file(tmp_path, DOUBLE)]) == 2
+    assert capsys.readouterr().err == "h100sim: a PTX file must be given --grid and --block\n"
+
+
+def test_check_of_a_file_says_what_it_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute_command(["check", ptx_file(tmp_path, DOUBLE)]) == 0
+    assert "1 kernel (twice), valid for sm_90a" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_a_deadlock_is_status_1_and_explained(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = ptx_file(tmp_path, DEADLOCK)
+    status, found = answer([command, path, "--grid", "1", "--block", "1"], capsys)
+    assert (status, found["status"], found["error"]["kind"]) == (1, "deadlock", "DeadlockError")
+    assert found["error"]["waits"]
+
+
+def test_an_access_outside_memory_is_status_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--grid", "1", "--block", "32", "--arg", "u64:8", "--arg", "u64:8", "--arg", "i32:32"]
+    status, found = answer(["run", ptx_file(tmp_path, DOUBLE), *words], capsys)
+    assert (status, found["status"], found["error"]["kind"]) == (1, "kernel-error", "OutOfRange")
+
+
+def test_a_limit_on_cycles_is_status_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = ptx_file(tmp_path, HEADER + ".visible .entry spin()\n{\nL: bra L;\n}\n")
+    status, found = answer(["run", path, "--grid", "1", "--block", "1", "--max-cycles", "5000"], capsys)
+    assert (status, found["error"]["kind"]) == (1, "CycleLimit")
+
+
+def test_the_copy_program_reports_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute_command(["run", "copy"]) == 0
+    text = capsys.readouterr().out
+    assert "What each role waited for" in text
+    assert "Largest error against the float64 reference: 0" in text
+    assert text.rstrip().endswith("no hazards")
+
+
+def test_the_gemm_is_accurate_and_clean(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--set", "m=128", "--set", "n=128", "--set", "k=128", "--trace", f"{tmp_path}/gemm.h1t"]
+    status, found = answer(["run", "gemm", *words], capsys)
+    assert (status, found["status"], found["hazards"], found["error"]) == (0, "clean", [], None)
+    assert found["accuracy"]["is_met"] and 0 < found["accuracy"]["of_allowed"] <= 1
+    assert {role["name"] for role in found["report"]["roles"]} >= {"producer"}
+    assert Trace.load(tmp_path / "gemm.h1t").cycles == found["cycles"]
+
+
+def test_values_none_keeps_the_time_and_gives_up_the_result(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["run", "gemm", "--set", "m=128", "--set", "n=128", "--set", "k=128"]
+    exact, quick = answer(words, capsys)[1], answer([*words, "--values", "none", "--checks", "off"], capsys)[1]
+    assert quick["accuracy"] is None and quick["cycles"] == exact["cycles"]
