@@ -293,7 +293,7 @@ def parse_symbol_address(cursor: Cursor, resolve: Resolve) -> Symbol:
     if generic:
         cursor.expect(")", "generic")
     if cursor.accept("+"):
-        symbol = replace(symbol, offset=symbol.offset + parse_integer(cursor, "offset of an address"))
+        symbol = replace(symbol, offset=parse_integer(cursor, "offset of an address"))
     return replace(symbol, generic=True) if generic else symbol
 
 

@@ -200,9 +200,9 @@ class _ModuleParser:
 
     def _resolve(self, name: str, at: int) -> Symbol | None:
         """Return the symbol of a name in an initialiser: its address must be known when the module is loaded."""
-        symbol, declared_at = self.symbols.get(name, (None, 0))
+        symbol, _ = self.symbols.get(name, (None, 0))
         variable = self.variables.get(name)
-        return symbol if declared_at < at and (variable is None or variable.space != "shared") else None
+        return symbol if variable is None or variable.space != "shared" else None
 
     def _alias(self) -> None:
         """Read ``.alias name, function;``: another name for a function that has a body."""
