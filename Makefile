@@ -30,7 +30,7 @@ lint: $(VENV)/installed-dev
 	$(BIN)/mypy
 
 bench: $(VENV)/installed-dev
-	@for b in benchmarks/bench_*.py; do echo "== $$b"; $(BIN)/python $$b || exit 1; done
+	@for b in benchmarks/bench_*.py; do echo "== $$b"; $(BIN)/python -m "benchmarks.$$(basename $$b .py)" || exit 1; done
 
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "h100sim: Python must be 3.11, 3.12 or 3.13 with the venv module, and none was found" \
