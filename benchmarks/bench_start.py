@@ -2,7 +2,7 @@
 
     python -m benchmarks.bench_start
 
-Each command runs in a process of its own. The first run gets an empty cache of compiled code; the later ones find it full.
+Each command runs in a process of its own; the first run finds no compiled code in its cache, the later ones all of it.
 """
 
 from __future__ import annotations
