@@ -43,6 +43,7 @@ _FAMILIES = (
     "float",
     "double",
     "half",
+    "special_function",
     "convert",
 )
 

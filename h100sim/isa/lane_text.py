@@ -19,6 +19,7 @@ _NUMERICS = (
     "float32",
     "float64",
     "conversions",
+    "special_functions",
 )
 _NAMES = "abcdefghijklmnop"
 _ROWS = {"u32": "row32", "u64": "row64", "u128": "row128", "pred": "row32"}

@@ -36,6 +36,7 @@ __all__ = [
     "relu8",
     "saturate16",
     "tf32_finite",
+    "bf16_cut",
     "bf16_flushed",
     "bf16_from_f32",
     "bf16_round",
@@ -44,6 +45,7 @@ __all__ = [
     "e4m3_value",
     "e5m2_round",
     "e5m2_value",
+    "f16_cut",
     "f16_flushed",
     "f16_from_f32",
     "f16_round",
@@ -151,6 +153,19 @@ def bf16_round(x, mode):
     """Return the bf16 bits of a float64."""
     code = narrow(x, 7, 127, 0x7F7F, mode)
     return uint32(0x7FFF) if x != x else uint32((code >> uint32(16)) & uint32(0x8000)) | (code & uint32(0x7FFF))
+
+
+@jit
+def f16_cut(x):
+    """Return the f16 bits of a float32 toward zero, but infinity from 2^16 on: how the special function unit gives f16."""
+    code = f16_round(float64(x), RZ)
+    return (code & uint32(0x8000)) | uint32(0x7C00) if abs(x) >= float32(65536.0) else code
+
+
+@jit
+def bf16_cut(x):
+    """Return the bf16 bits of a float32 toward zero."""
+    return bf16_round(float64(x), RZ)
 
 
 @jit
