@@ -1,7 +1,9 @@
 """What cp.reduce.async.bulk.tensor does to one element of global memory, in bits.
 
-Spec: PTX ISA 9.1, "cp.reduce.async.bulk.tensor". Measured: tests/data/tma_store.npz: which types take which operation,
-that f32 sums flush subnormal numbers, that f16 and bf16 do not, and which NaN comes out.
+Sums of the _ftz types flush subnormal numbers, others do not. A NaN of f64 is passed on; all others become 0x7FFF...
+
+Spec: PTX ISA 9.1, "cp.reduce.async.bulk.tensor". Measured: tests/data/tma_store.npz (which types take which operation),
+tests/data/tma_reduction.npz (sums and extremes of special values).
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ REDUCTION_FORMATS: dict[str, tuple[str, ...]] = {
     "xor": ("u32", "s32", "u64"),
 }
 _LEGAL = np.array([[name in REDUCTION_FORMATS[r] for name in DTYPES] for r in REDUCTIONS])
-_F64_NAN = 0x7FF8000000000000
+#: What inf - inf gives.
+_F64_NAN = np.uint64(0xFFF8000000000000).astype(np.int64)
 _U8, _U16, _U32, _S32, _U64, _S64, _F16, _F32, _F64, _BF16, _F32_FTZ, _TF32, _TF32_FTZ = range(13)
 
 
@@ -86,23 +89,30 @@ def add(element_format, old, new):
         return add_f16(old, new)
     if element_format == _BF16:
         return add_bf16(old, new)
+    if element_format in (_F32_FTZ, _TF32_FTZ):
+        return add_f32_ftz(old, new)
     return add_f32(old, new)
 
 
 @jit
 def add_f64(old, new):
-    """Add f64; a NaN comes out as it went in, that of global memory first."""
+    """Add f64; a NaN comes out as it went in, that of the source first."""
     a, b = f64_value(np.uint64(old)), f64_value(np.uint64(new))
-    if a != a:
-        return np.int64(old)
     if b != b:
         return np.int64(new)
+    if a != a:
+        return np.int64(old)
     total = a + b
     return np.int64(f64_bits(total)) if total == total else np.int64(_F64_NAN)
 
 
 @jit
 def add_f32(old, new):
+    return np.int64(f32_canonical(np.float32(f32_value(np.uint32(old)) + f32_value(np.uint32(new)))))
+
+
+@jit
+def add_f32_ftz(old, new):
     """Add f32 with subnormal operands and sums flushed to zero of the same sign."""
     total = flush32(f32_value(np.uint32(old))) + flush32(f32_value(np.uint32(new)))
     return np.int64(f32_canonical(flush32(np.float32(total))))

@@ -36,7 +36,9 @@ def copy_of(row: dict, prefix: str, count: int) -> list[int]:
 @pytest.mark.parametrize("name", ["tma_load.npz", "tma_interleave.npz", "tma_im2col.npz"])
 def test_every_captured_load(name, captures, make_map, silicon_errors, patterns):
     capture, at, wrong = captures(name), 0, []
-    for row, (low, high) in zip(capture.rows, capture["extent"].tolist(), strict=True):
+    for row, (low, high), counted in zip(
+        capture.rows, capture["extent"].tolist(), capture["counted"].tolist(), strict=True
+    ):
         expected = np.full(SHARED_BYTES, 0xCD, np.uint8)
         expected[low:high] = capture["shared"][at : at + high - low]
         at += high - low
@@ -45,12 +47,13 @@ def test_every_captured_load(name, captures, make_map, silicon_errors, patterns)
         m = make_map(row, base, is_im2col)
         shared = np.full(SHARED_BYTES, 0xCD, np.uint8)
         offsets = copy_of(row, "tap", row["rank"] - 2) if is_im2col else None
-        error = None
+        error, size = None, 0
         try:
-            tma_load(m, copy_of(row, "coord", row["rank"]), memory, shared, row["shared_offset"], offsets)
+            size = tma_load(m, copy_of(row, "coord", row["rank"]), memory, shared, row["shared_offset"], offsets)
         except (IllegalInstruction, MisalignedAddress, OutOfRange) as e:
             error = type(e)
         is_same = error is not None or np.array_equal(shared[:KEPT_BYTES], expected[:KEPT_BYTES])
+        is_same &= counted in (0, size)
         if error is not silicon_errors[row["error"]] or not is_same:
             wrong.append(row)
     assert len(capture.rows) > 300 and not wrong
