@@ -61,8 +61,8 @@ class Line:
 
 @dataclass(frozen=True)
 class Scope:
-    """Who executes the code being traced: ``level`` "cta", "warpgroup", "warp" or "thread" and the ranks of the warps
-    in the CTA. At level "warpgroup" each of the warpgroups executes the code as a group of its own.
+    """Who executes the code being traced: ``level`` "cta", "warpgroup", "warp", "thread" or "lanes" (some lanes of a
+    warp), and the ranks of the warps in the CTA. At level "warpgroup" each of the warpgroups executes the code as a group of its own.
     """
 
     level: str
@@ -73,7 +73,7 @@ class Scope:
         return tuple(sorted({w // 4 for w in self.warps}))
 
     def __str__(self) -> str:
-        names = {"cta": "all warps of the CTA", "thread": "one thread"}
+        names = {"cta": "all warps of the CTA", "thread": "one thread", "lanes": "some lanes of a warp"}
         if self.level in names:
             return names[self.level]
         ranks = self.warpgroups if self.level == "warpgroup" else self.warps

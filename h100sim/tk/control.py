@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from .builder import Scope, current, require_scope, usage
-from .scalars import Int, Pred, Scalar, Var, is_nonnegative, text
+from .scalars import Int, Pred, Scalar, Var, is_divergent, is_nonnegative, text
 
 _FULL_WARP = "0xffffffff"
 
@@ -29,6 +29,8 @@ def range_(*bounds: Scalar) -> Iterator[Int]:
     if isinstance(step, int) and step <= 0:
         raise usage(f"tk.range step must be positive, not {step}")
     builder = current()
+    if any(map(is_divergent, (start, stop, step))) and builder.scope.level != "thread":
+        raise usage("tk.range bounds must be equal in all lanes of a warp, not differ between them")
     index = Int(builder.register(), is_nonnegative(start))
     bound = _copy(stop) if isinstance(stop, Var) else text(stop)
     builder.emit(f"mov.b32 {index.register}, {text(start)}")
@@ -53,10 +55,14 @@ def _copy(value: Int) -> str:
 
 @contextmanager
 def when(condition: Pred) -> Iterator[None]:
-    """Execute the body where the condition holds."""
+    """Execute the body where the condition holds. Conditions that differ between lanes leave no room for
+    collectives.
+    """
     if not isinstance(condition, Pred):
         raise usage(f"tk.when must be given a condition of the kernel, not {type(condition).__name__}")
-    with _guarded("tk.when block", f"@!{condition.register}", stem="END_WHEN"):
+    scope = current().scope
+    inner = Scope("lanes", scope.warps) if condition.divergent and scope.level != "thread" else None
+    with _guarded("tk.when block", f"@!{condition.register}", stem="END_WHEN", scope=inner):
         yield
 
 
@@ -192,8 +198,8 @@ def warpid() -> Int:
 
 
 def laneid() -> Int:
-    """Return the thread's lane, 0 to 31. It differs between threads: use it for data, not for collective operations."""
-    return Int(lane(), nonnegative=True)
+    """Return the thread's lane, 0 to 31. Conditions on it diverge: what they guard cannot be collective."""
+    return Int(lane(), nonnegative=True, divergent=True)
 
 
 def blockIdx(axis: str = "x") -> Int:  # noqa: N802 (CUDA's word)

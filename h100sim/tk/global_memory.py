@@ -112,30 +112,57 @@ def _vector_spec(tensor: GlobalTensor, vector: SharedVector) -> tuple[TensorMapS
     return TensorMapSpec(dtype, dims, strides, (vector.length, 1, 1, 1), "none"), f"vec{vector.length}"
 
 
-def coordinates(tensor: GlobalTensor, tile: SharedTile | SharedVector, coord: tuple[Scalar, ...]) -> str:
-    """Return the PTX coordinate list of the tile at ``coord``, which counts tiles: 1 to 4 integers {b, d, r, c},
-    right-aligned.
-    """
-    given = coord if isinstance(coord, tuple) else (coord,)
-    if not 1 <= len(given) <= 4:
-        raise usage(f"coordinates of {tensor} must be one to four integers, not {len(given)}")
-    b, d, r, c = ((0,) * (4 - len(given)) + tuple(require_int(x, "coordinate") for x in given))[-4:]
-    g = tensor.layout
+def coordinates(tensor: GlobalTensor, tile: SharedTile | SharedVector, coord: object) -> str:
+    """Return the PTX coordinate list of the tile at ``coord``, which counts tiles."""
     rows, cols = (tile.rows, tile.cols) if isinstance(tile, SharedTile) else (1, tile.length)
-    for word, value, step, extent in (
-        ("batch", b, 1, g.batch),
-        ("depth", d, 1, g.depth),
-        ("row", r, rows, g.rows),
-        ("column", c, cols, g.cols),
-    ):
-        if isinstance(value, int) and not 0 <= value * step < extent:
-            last = -(-extent // step) - 1
-            raise usage(f"{word} coordinate of {tensor} must be from 0 to {last} (it counts tiles), not {value}")
+    b, d, r, c = tile_coordinates(tensor, rows, cols, coord)
     if isinstance(tile, SharedTile) and tile.swizzle:
         parts: tuple[Scalar, ...] = (0, r * rows, c * (cols // tile.panel_cols), d, b)
     else:
         parts = (c * cols, r * rows, d, b)
     return "{" + ", ".join(text(p) for p in parts) + "}"
+
+
+def tile_coordinates(tensor: GlobalTensor, rows: int, cols: int, coord: object) -> tuple[Scalar, ...]:
+    """Return {b, d, r, c}, of which 1 to 4 are given, right-aligned. Raises UsageError for constants outside the
+    tensor.
+    """
+    given = coord if isinstance(coord, tuple) else (coord,)
+    if coord is None or not 1 <= len(given) <= 4:
+        raise usage(f"coordinates of {tensor} must be one to four integers, not {coord}")
+    full = ((0,) * (4 - len(given)) + tuple(require_int(x, "coordinate") for x in given))[-4:]
+    g = tensor.layout
+    for word, value, step, extent in zip(
+        ("batch", "depth", "row", "column"), full, (1, 1, rows, cols), (g.batch, g.depth, g.rows, g.cols), strict=True
+    ):
+        if isinstance(value, int) and not 0 <= value * step < extent:
+            last = -(-extent // step) - 1
+            raise usage(f"{word} coordinate of {tensor} must be from 0 to {last} (it counts tiles), not {value}")
+    return full
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a tile begins in its tensor: the row in its plane, the rows of all planes before it, the column.
+    ``limit`` is the number of rows of the plane if a tile may stick out of it, else None.
+    """
+
+    row: Scalar
+    rows_before: Scalar
+    col: Scalar
+    limit: int | None
+
+
+def tile_origin(operation: str, tensor: GlobalTensor, rows: int, cols: int, coord: object) -> Origin:
+    """Return where tile ``coord`` begins, for ordinary loads and stores. Raises UsageError for columns that do not
+    tile.
+    """
+    g = tensor.layout
+    if g.cols % cols:
+        raise usage(f"{operation} columns of {tensor} must be a multiple of the tile's {cols}, not {g.cols}")
+    b, d, r, c = tile_coordinates(tensor, rows, cols, coord)
+    plane = d if isinstance(b, int) and b == 0 else b * g.depth + d
+    return Origin(r * rows, plane * g.rows, c * cols, g.rows if g.rows % rows else None)
 
 
 def rank(tile: SharedTile | SharedVector) -> str:

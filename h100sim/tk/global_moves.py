@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from .builder import current, usage
 from .control import lane, warp_rank_in_group
 from .conversions import convert_registers
-from .global_memory import GlobalTensor, require_tensor
+from .global_memory import GlobalTensor, require_tensor, tile_origin
 from .register_tiles import RegisterTile
-from .scalars import Int, Pred, Scalar, text
-from .tiles import BASE_ROWS, fl, require_int
+from .scalars import Int, Pred, text
+from .tiles import BASE_ROWS, fl
 
 
 class _Lanes:
@@ -28,19 +28,13 @@ class _Lanes:
             raise usage(f"{operation} must move 16-bit elements, or f32 into f32, not {g.dtype} and {rt.dtype}")
         if rt.layout != "row":
             raise usage(f"{operation} layout of the register tile must be row, not {rt.layout}")
-        if g.cols % rt.cols:
-            raise usage(f"{operation} columns of {tensor} must be a multiple of the tile's {rt.cols}, not {g.cols}")
-        b, d, r, c = _coordinates(operation, coord)
-        rows = group_warps * rt.rows
+        origin = tile_origin(operation, tensor, group_warps * rt.rows, rt.cols, coord)
         l = Int(lane(), nonnegative=True)  # noqa: E741
-        row: Int = (l >> 2) + require_int(r, "coordinate") * rows
+        self.row, self.limit = (l >> 2) + origin.row, origin.limit
         if group_warps > 1:
-            row = row + Int(warp_rank_in_group(), nonnegative=True) * rt.rows
-        self.row, self.limit = row, g.rows if g.rows % rows else None
-        column = (l & 3) * 2 + c * rt.cols
+            self.row = self.row + Int(warp_rank_in_group(), nonnegative=True) * rt.rows
+        line, column = self.row + origin.rows_before, (l & 3) * 2 + origin.col
         self.pitch, self.size = g.cols * g.dtype.size_bytes, g.dtype.size_bytes
-        plane = _line(b, g.depth, d)
-        line = row if isinstance(plane, int) and plane == 0 else row + plane * g.rows
         builder = current()
         wide = builder.register("rd")
         builder.emit(f"mul.wide.s32 {wide}, {text(line)}, {self.pitch}")
@@ -61,21 +55,6 @@ class _Lanes:
         if row not in self.guards:
             self.guards[row] = self.row < self.limit - row
         return f"@{self.guards[row].register} "
-
-
-def _coordinates(operation: str, coord: object) -> tuple[Scalar, ...]:
-    given = coord if isinstance(coord, tuple) else (coord,)
-    if coord is None or not 1 <= len(given) <= 4:
-        raise usage(f"{operation} coordinates must be one to four integers, not {coord}")
-    return ((0,) * (4 - len(given)) + tuple(require_int(x, "coordinate") for x in given))[-4:]
-
-
-def _line(batch: Scalar, depth: int, d: Scalar) -> Scalar:
-    if isinstance(batch, int) and isinstance(d, int):
-        return batch * depth + d
-    if isinstance(batch, int) and batch == 0:
-        return d
-    return batch * depth + d
 
 
 def load(operation: str, rt: RegisterTile, tensor: GlobalTensor, coord: object, group_warps: int) -> None:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import global_moves, tile_moves, vector_moves
+from . import global_moves, shared_moves, tile_moves, vector_moves
 from .builder import usage
 from .global_memory import GlobalTensor
 from .register_tiles import RegisterVector
+from .tiles import SharedTile
 
 
 def load(operation: str, dst: Any, src: Any, coord: Any, group_warps: int) -> None:
-    """Read shared memory, or tile ``coord`` of global memory, into the registers of ``group_warps`` warps."""
+    """Read shared memory, or tile ``coord`` of global memory, into the registers of ``group_warps`` warps; or global
+    memory into shared memory.
+    """
     if isinstance(src, GlobalTensor):
-        global_moves.load(operation, dst, src, coord, group_warps)
+        move = shared_moves.load if isinstance(dst, SharedTile) else global_moves.load
+        move(operation, dst, src, coord, group_warps)
         return
     _check_no_coordinates(operation, coord)
     if isinstance(dst, RegisterVector):
@@ -23,9 +27,12 @@ def load(operation: str, dst: Any, src: Any, coord: Any, group_warps: int) -> No
 
 
 def store(operation: str, dst: Any, src: Any, coord: Any, group_warps: int) -> None:
-    """Write the registers of ``group_warps`` warps to shared memory, or to tile ``coord`` of global memory."""
+    """Write the registers of ``group_warps`` warps to shared memory, or to tile ``coord`` of global memory; or shared
+    memory to global memory.
+    """
     if isinstance(dst, GlobalTensor):
-        global_moves.store(operation, dst, src, coord, group_warps)
+        move = shared_moves.store if isinstance(src, SharedTile) else global_moves.store
+        move(operation, dst, src, coord, group_warps)
         return
     _check_no_coordinates(operation, coord)
     if isinstance(src, RegisterVector):

@@ -18,13 +18,18 @@ Scalar: TypeAlias = "Int | int"
 
 
 class Int:
-    """A 32-bit signed integer of the kernel. ``nonnegative``: known never to be below 0 (then division is cheaper)."""
+    """A 32-bit signed integer of the kernel.
+
+    ``nonnegative``: known never to be below 0 (then division is cheaper). ``divergent``: differs between the lanes of a
+    warp (then what it guards cannot be collective).
+    """
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, register: str, nonnegative: bool = False):
+    def __init__(self, register: str, nonnegative: bool = False, divergent: bool = False):
         self.register = register
         self.nonnegative = nonnegative
+        self.divergent = divergent
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.register})"
@@ -120,6 +125,7 @@ class Var(Int):
 
     def set(self, value: Scalar) -> None:
         """Give the variable a new value."""
+        self.divergent |= is_divergent(value)
         current().emit(f"mov.b32 {self.register}, {text(value)}")
 
     def _update(self, result: Int) -> Var:
@@ -127,14 +133,17 @@ class Var(Int):
         return self
 
     def __iadd__(self, other: Any) -> Var:
+        self.divergent |= is_divergent(other)
         current().emit(f"add.s32 {self.register}, {self.register}, {text(other)}")
         return self
 
     def __isub__(self, other: Any) -> Var:
+        self.divergent |= is_divergent(other)
         current().emit(f"sub.s32 {self.register}, {self.register}, {text(other)}")
         return self
 
     def __ixor__(self, other: Any) -> Var:
+        self.divergent |= is_divergent(other)
         current().emit(f"xor.b32 {self.register}, {self.register}, {text(other)}")
         return self
 
@@ -165,8 +174,9 @@ class Pred:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, register: str):
+    def __init__(self, register: str, divergent: bool = False):
         self.register = register
+        self.divergent = divergent
 
     def __and__(self, other: Pred) -> Pred:
         return _logic("and.pred", self, other)
@@ -178,7 +188,7 @@ class Pred:
         builder = current()
         register = builder.register("p")
         builder.emit(f"not.pred {register}, {self.register}")
-        return Pred(register)
+        return Pred(register, self.divergent)
 
     def __bool__(self) -> bool:
         raise usage("condition of the kernel must be given to tk.when, not to Python's if, while, and, or, not")
@@ -224,7 +234,8 @@ def select(condition: Pred, yes: Scalar, no: Scalar) -> Int:
     """Return ``yes`` where the condition holds, else ``no``."""
     register = current().register()
     current().emit(f"selp.b32 {register}, {text(yes)}, {text(no)}, {condition.register}")
-    return Int(register, is_nonnegative(yes) and is_nonnegative(no))
+    divergent = condition.divergent or is_divergent(yes) or is_divergent(no)
+    return Int(register, is_nonnegative(yes) and is_nonnegative(no), divergent)
 
 
 def minimum(a: Scalar, b: Scalar) -> Int | int:
@@ -240,6 +251,11 @@ def maximum(a: Scalar, b: Scalar) -> Int | int:
 def is_nonnegative(value: Any) -> bool:
     """Is the value known to be 0 or more?"""
     return value.nonnegative if isinstance(value, Int) else isinstance(value, int) and value >= 0
+
+
+def is_divergent(value: Any) -> bool:
+    """Does the value differ between the lanes of a warp?"""
+    return isinstance(value, (Int, Pred)) and value.divergent
 
 
 def text(value: Any) -> str:
@@ -296,14 +312,14 @@ def _arithmetic(opcode: str, a: Any, b: Any, keeps_sign: bool = True) -> Int:
     operands = text(a), text(b)
     register = current().register()
     current().emit(f"{opcode} {register}, {operands[0]}, {operands[1]}")
-    return Int(register, keeps_sign and is_nonnegative(a) and is_nonnegative(b))
+    return Int(register, keeps_sign and is_nonnegative(a) and is_nonnegative(b), is_divergent(a) or is_divergent(b))
 
 
 def _compare(relation: str, a: Int, b: Any) -> Pred:
     operand = text(b)
     register = current().register("p")
     current().emit(f"setp.{relation}.s32 {register}, {a.register}, {operand}")
-    return Pred(register)
+    return Pred(register, a.divergent or is_divergent(b))
 
 
 def _logic(opcode: str, a: Pred, b: Pred) -> Pred:
@@ -311,4 +327,4 @@ def _logic(opcode: str, a: Pred, b: Pred) -> Pred:
         raise usage(f"condition must be combined with another condition of the kernel, not {type(b).__name__}")
     register = current().register("p")
     current().emit(f"{opcode} {register}, {a.register}, {b.register}")
-    return Pred(register)
+    return Pred(register, a.divergent or b.divergent)

@@ -120,18 +120,20 @@ def arrive(sem: Semaphore, count: int = 1) -> None:
 
 
 def load(
-    dst: RegisterTile | RegisterVector,
+    dst: RegisterTile | RegisterVector | SharedTile,
     src: SharedTile | SharedVector | GlobalTensor,
     coord: tuple[Scalar, ...] | None = None,
 ) -> None:
-    """Read a shared tile or vector, or tile ``coord`` of a global tensor, into the warp's registers."""
+    """Read a shared tile or vector, or tile ``coord`` of a global tensor, into the warp's registers; or tile
+    ``coord`` of a global tensor into a shared tile.
+    """
     require_scope("warp.load", "cta", "warpgroup", "warp")
     moves.load("warp.load", dst, src, coord, 1)
 
 
 def store(
     dst: SharedTile | SharedVector | GlobalTensor,
-    src: RegisterTile | RegisterVector,
+    src: RegisterTile | RegisterVector | SharedTile,
     coord: tuple[Scalar, ...] | None = None,
 ) -> None:
     """Write the warp's registers to a shared tile or vector (then fence for TMA and wgmma), or to tile ``coord`` of a

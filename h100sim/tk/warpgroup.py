@@ -153,7 +153,7 @@ def _check_types(name: str, d: RegisterTile, a: SharedTile | RegisterTile, b: Sh
 
 def store(
     dst: SharedTile | SharedVector | GlobalTensor,
-    src: RegisterTile | RegisterVector,
+    src: RegisterTile | RegisterVector | SharedTile,
     coord: tuple[Scalar, ...] | None = None,
 ) -> None:
     """Write the four warps' register tiles to a shared tile or tile ``coord`` of a global tensor, or their col_vecs
@@ -164,11 +164,13 @@ def store(
 
 
 def load(
-    dst: RegisterTile | RegisterVector,
+    dst: RegisterTile | RegisterVector | SharedTile,
     src: SharedTile | SharedVector | GlobalTensor,
     coord: tuple[Scalar, ...] | None = None,
 ) -> None:
-    """Read a shared tile, a shared vector or tile ``coord`` of a global tensor into the four warps' registers."""
+    """Read a shared tile, a shared vector or tile ``coord`` of a global tensor into the four warps' registers; or tile
+    ``coord`` into a shared tile, which ends with the fence for TMA and wgmma.
+    """
     require_scope("warpgroup.load", "warpgroup")
     moves.load("warpgroup.load", dst, src, coord, 4)
 
@@ -180,7 +182,7 @@ def warpid() -> Int:
 
 def laneid() -> Int:
     """Return the thread's rank in its warpgroup, 0 to 127."""
-    return warpid() * 32 + Int(lane(), nonnegative=True)
+    return warpid() * 32 + Int(lane(), nonnegative=True, divergent=True)
 
 
 def sync(at: Scalar | Barrier) -> None:

@@ -163,6 +163,16 @@ def thread(body):
     return wrapped
 
 
+def when_lane(body):
+    """Return a body that only the first half of each warp executes."""
+
+    def wrapped():
+        with tk.when(tk.laneid() // 16 == 0):
+            body()
+
+    return wrapped
+
+
 RT, ST = ("rt", tk.fl, 16, 64), ("st", tk.bf16, 64, 64)
 REFUSED = [
     # tiles
@@ -195,6 +205,10 @@ REFUSED = [
     (thread(lambda: tk.sync()), "tk.sync must be executed by all warps of the CTA, not one thread"),
     (thread(lambda: tk.warpgroup.mma_async_wait()),
      "warpgroup.mma_async_wait must be executed by whole warpgroups, not one thread"),
+    (when_lane(lambda: tk.warp.sync()),
+     "warp.sync must be executed by all warps of the CTA or whole warpgroups or one warp, not some lanes of a warp"),
+    (lambda: list(tk.range(tk.laneid())),
+     "tk.range bounds must be equal in all lanes of a warp, not differ between them"),
     (lambda: tk.warpgroup.sync(16), "named barrier must be from 1 to 15, not 16"),
     (lambda: tk.barrier(1, 2), "warpgroups of a named barrier must be from 1 to the CTA's 1, not 2"),
     (lambda: tk.warpgroup.increase_registers(100),
@@ -247,7 +261,7 @@ REFUSED_COPIES = [
     ((128, 128), (64, 64), tk.half, (0, 0), "element type of the tile must be that of X (gl<bf16, 128, 128>), not f16"),
     ((512, 64), (272, 64), tk.bf16, (0, 0), "rows of a tile that TMA copies must be at most 256, not 272"),
     ((128, 128), (64, 64), tk.bf16, (0,) * 5,
-     "coordinates of X (gl<bf16, 128, 128>) must be one to four integers, not 5"),
+     "coordinates of X (gl<bf16, 128, 128>) must be one to four integers, not (0, 0, 0, 0, 0)"),
     ((128, 128), (64, 64), tk.bf16, (0, 1.5), "coordinate must be an int or a tk integer, not float"),
 ]  # fmt: skip
 

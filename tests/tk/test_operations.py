@@ -115,6 +115,32 @@ def test_warps_move_tiles_of_their_own(on):
     np.testing.assert_array_equal(checked(moves, x, on=on), x.astype(BF16))
 
 
+@pytest.mark.parametrize("rows, cols, dtype", [(64, 64, "bf16"), (48, 32, "bf16"), (64, 96, "f16"), (70, 32, "f32")])
+def test_shared_tiles_are_filled_and_written_without_tma(rows, cols, dtype, on):
+    t, count = TYPES[dtype], -(-rows // 64)
+
+    @tk.kernel(grid=1, warpgroups=1)
+    def moves(X: tk.gl(t, 2, rows, cols), Y: tk.gl(t, 2, rows, cols), Z: tk.gl(t, 64 * count, cols)):
+        swizzled, plain = tk.st(t, 64, cols), tk.st(t, 16, cols, count=4, swizzle=0)
+        values = tk.rt(t, 16, cols)
+        for i in range(count):
+            tk.warpgroup.load(swizzled, X, (1, i, 0))
+            tk.sync()
+            tk.warpgroup.load(values, swizzled)
+            tk.warpgroup.store(Z, values, (i, 0))
+            tk.sync()
+        warp = tk.warpid()
+        tk.warp.load(plain[warp], X, (warp % 2, warp // 2, 0))
+        tk.warp.sync()
+        tk.warp.store(Y, plain[warp], (warp % 2, warp // 2, 0))
+
+    x = normal((2, rows, cols), t.natural)
+    y, z = checked(moves, x, on=on)
+    np.testing.assert_array_equal(z[:rows], x[1])
+    np.testing.assert_array_equal(z[rows:], 0)
+    np.testing.assert_array_equal(y[:, :32], x[:, :32])
+
+
 def test_rows_past_the_end_are_zero_and_are_not_written(on):
     @tk.kernel(grid=1, warps=1)
     def moves(X: tk.gl(tk.fl, 21, 16), Y: tk.gl(tk.fl, 21, 16), S: tk.gl(tk.fl, 32, 16)):
