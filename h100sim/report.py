@@ -277,7 +277,8 @@ def as_text(summary: Summary) -> str:
     ]
     for name, traffic in (("loads", summary.loads), ("stores", summary.stores)):
         if traffic.copies:
-            lines.append(f"  TMA {name}: {traffic.bytes:,} bytes in {traffic.copies:,} copies")
+            copies = "1 copy" if traffic.copies == 1 else f"{traffic.copies:,} copies"
+            lines.append(f"  TMA {name}: {traffic.bytes:,} bytes in {copies}")
     tensor = summary.tensor_cores
     if tensor.operations:
         lines.append(
