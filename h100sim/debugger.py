@@ -14,6 +14,7 @@ import numpy as np
 
 from . import state as S
 from .errors import UsageError
+from .intervals import mbarrier_name
 from .trace import Trace, Wait
 
 if TYPE_CHECKING:
@@ -136,10 +137,9 @@ class Debugger:
     def barriers(self) -> list[BarrierView]:
         """The live mbarriers, named as the DSL named them."""
         tables = self.machine.tables
-        names = {int(s["offset"]): f"{s['name']}[{s['index']}]" for s in self.machine.kernel.semaphores}
         return [
             BarrierView(
-                names.get(int(m["offset"]), f"mbarrier at {int(m['offset']):#x}"),
+                mbarrier_name(self.machine.kernel, int(m["offset"])),
                 int(tables["ctas"][m["cta"]]["id"]), int(m["offset"]), int(m["phase"]), int(m["pending"]),
                 int(m["expected"]), int(m["tx"]),
             )

@@ -416,6 +416,7 @@ def run_warp(ctx, w, popped):
         if status >= S.S_ERROR:
             W.queued = 1
             if status == S.S_RETRY:
+                W.time = c.retry
                 push(ctx, c.retry, PRIORITY_WARP, ITEM_WARP, w)
                 return -1
             push(ctx, t, PRIORITY_WARP, ITEM_WARP, w)

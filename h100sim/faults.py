@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     TRAP,
     MBARRIER_MISALIGNED,
     MBARRIER_UNINITIALISED,
-    MBARRIER_LIVE,
     MBARRIER_COUNT,
     MBARRIER_TOO_MANY,
     MBARRIER_PARITY,
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     BRANCH_INDEX,
     CALL_TARGET,
     PARAM_SPACE,
-) = range(37)
+) = range(36)
 
 _SPACES = ("global", "shared", "local", "const", "param", "", "", "generic")
 
@@ -97,8 +96,6 @@ def _describe(machine: Machine, code: int, a: int, b: int, extra: int, opcode: s
             f"{opcode} must name an initialised mbarrier, not shared address {a:#x}, which has never been one in this CTA",
             mbarrier,
         )
-    if code == MBARRIER_LIVE:
-        return IllegalInstruction, f"mbarrier.init must not name a live mbarrier, but {machine.barrier_name(a, b)} is one", mbarrier
     if code == MBARRIER_COUNT:
         return IllegalInstruction, f"mbarrier count must be from 1 to 1,048,575, not {a:,}", mbarrier
     if code == MBARRIER_TOO_MANY:
@@ -109,7 +106,7 @@ def _describe(machine: Machine, code: int, a: int, b: int, extra: int, opcode: s
         return (
             IllegalInstruction,
             f"mbarrier {'pending count' if extra == 0 else 'tx-count'} must stay from {-(1 << 20) + 1:,} to {(1 << 20) - 1:,}, "
-            f"not {b:,} ({machine.barrier_name(a, -1)})",
+            f"not {b:,} ({machine.barrier_name(a)})",
             mbarrier,
         )
     if code == BARRIER_COUNT:
@@ -139,9 +136,9 @@ def _describe(machine: Machine, code: int, a: int, b: int, extra: int, opcode: s
     if code == TENSOR_MAP_RANK:
         return IllegalInstruction, f"{opcode} rank must be that of the tensor map ({a}), not {b}", isa + '"Tensor-map"'
     if code == TMA_REFUSED:
-        from .tma import fault_text
+        from .tma import fault_class, fault_text
 
-        return IllegalInstruction, f"{opcode} {fault_text(a)}", isa + '"Data Movement and Conversion Instructions: Tensor copy"'
+        return fault_class(a), f"{opcode} {fault_text(a)}", isa + '"Data Movement and Conversion Instructions: Tensor copy"'
     if code == TMA_ALIGN:
         return MisalignedAddress, f"{opcode} shared address must be a multiple of {b}, not {a:#x}", isa + '"cp.async.bulk.tensor"'
     if code == BULK_SIZE:

@@ -18,11 +18,13 @@ from . import state as S
 from .checks.deadlock import WaitState, explain
 from .devices import DeviceModel
 from .errors import CycleLimit, DeadlockError, H100SimError, LaunchError, Where
+from .intervals import mbarrier_name
 from .memory.global_memory import GlobalMemory
 from .memory.windows import SHARED_START
 from .program import Program, set_latencies, width_of_type
 from .ptx.module import Imm, Symbol
-from .tma import PLAN_WORDS, TensorMap
+from .tma import TensorMap
+from .tma.plan import PLAN_WORDS
 from .trace import CTA_INFO, EVENT, WARP_INFO, KernelInfo, Trace, Wait
 from .units.tensor_core import step_addresses
 
@@ -429,8 +431,12 @@ class Machine:
             role=role,
         )
 
-    def barrier_name(self, a: int, b: int) -> str:
-        return f"the mbarrier at {a:#x}" if b >= 0 else f"mbarrier {a}"
+    def barrier_name(self, identity: int) -> str:
+        """Return what the DSL calls the mbarrier with an identity, else its address."""
+        for m in self.tables["mbarriers"]:
+            if m["live"] and int(m["identity"]) == identity:
+                return mbarrier_name(self.kernel, int(m["offset"]))
+        return f"mbarrier {identity}"
 
     def shared_of(self, cta: int) -> np.ndarray:
         """Return a copy of the shared memory of a resident CTA, indexed by offset in its window."""

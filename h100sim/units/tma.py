@@ -17,7 +17,9 @@ from ..memory.windows import PARAM_WINDOW, global_pointer, shared_offset, shared
 from ..native import i32, i64, jit, u8
 from ..ptx.module import Address, Imm, Instruction, Operand, Symbol, Vector
 from ..services import ITEM_ASYNC, PRIORITY_UNIT, block, emit, emit_here, fail, free_async, new_async, push, wake
-from ..tma import PLAN_WORDS, box_bytes, box_rows, load_box, plan_rank, store_box
+from ..tma import plan as fields
+from ..tma.load import load_box
+from ..tma.store import store_box
 from ..trace import Copy, Event, Wait
 from .load_store import address_operand
 from .mbarriers import complete_tx, cta_and_offset, find
@@ -29,6 +31,12 @@ _COMMITTED, _WAITED, _GLOBAL = int(Event.BULK_COMMITTED), int(Event.BULK_WAITED)
 _WAIT = int(Wait.BULK)
 _TENSOR_LOAD, _TENSOR_STORE, _TENSOR_REDUCE = int(Copy.TENSOR_LOAD), int(Copy.TENSOR_STORE), int(Copy.TENSOR_REDUCE)
 _BULK_LOAD, _BULK_STORE, _BULK_CLUSTER = int(Copy.BULK_LOAD), int(Copy.BULK_STORE), int(Copy.BULK_CLUSTER)
+
+_RANK, _BOX_BYTES, _IS_IM2COL, _ADDRESS = fields.RANK, fields.BOX_BYTES, fields.IS_IM2COL, fields.ADDRESS
+_DIMS, _STRIDES, _BOX, _COUNTS = fields.DIMS, fields.STRIDES, fields.BOX, fields.COUNTS
+_ELEMENT_STRIDES, _PLAN_WORDS = fields.ELEMENT_STRIDES, fields.PLAN_WORDS
+#: Positions of the outer dimensions whose global rows are recorded; a box with more is recorded in part.
+_OUTER_LIMIT = 64
 
 REDUCTIONS = ("", "add", "min", "max", "inc", "dec", "and", "or", "xor")
 
@@ -91,7 +99,7 @@ def plan_of(ctx, address):
 
 @jit
 def plan(ctx, k):
-    return i64(S.context(ctx).plans + k * PLAN_WORDS * 8, PLAN_WORDS)
+    return i64(S.context(ctx).plans + k * _PLAN_WORDS * 8, _PLAN_WORDS)
 
 
 @jit
@@ -110,14 +118,34 @@ def read_coordinates(regs, ops, first, rank, offsets, lane, A):
 
 @jit
 def emit_global(ctx, A, p):
-    """Record the global bytes of a box, one event for every block of equally spaced rows."""
+    """Record the global bytes of a tiled box: one event for the rows of each position of the outer dimensions."""
     c = S.context(ctx)
-    if c.trace_level == 0:
+    if c.trace_level == 0 or p[_IS_IM2COL] != 0:
         return
-    rows = i64(c.scratch, 4 * 64)
-    count = box_rows(p, A.coords, rows, 64)
-    for k in range(count):
-        emit_here(ctx, _GLOBAL, A.identity, rows[4 * k], rows[4 * k + 1], rows[4 * k + 2], rows[4 * k + 3])
+    first = max(A.coords[0], 0)
+    row_bytes = (min(A.coords[0] + p[_BOX], p[_DIMS]) - first) * p[_STRIDES]
+    step = p[_ELEMENT_STRIDES + 1]
+    low = 0
+    while low < p[_COUNTS + 1] and A.coords[1] + low * step < 0:
+        low += 1
+    high = p[_COUNTS + 1]
+    while high > low and A.coords[1] + (high - 1) * step >= p[_DIMS + 1]:
+        high -= 1
+    if row_bytes <= 0 or high == low:
+        return
+    inner = p[_ADDRESS] + first * p[_STRIDES] + (A.coords[1] + low * step) * p[_STRIDES + 1]
+    outer = min(p[_COUNTS + 2] * p[_COUNTS + 3] * p[_COUNTS + 4], _OUTER_LIMIT)
+    for k in range(outer):
+        index = k
+        address = inner
+        inside = True
+        for d in range(2, 5):
+            at = A.coords[d] + (index % p[_COUNTS + d]) * p[_ELEMENT_STRIDES + d]
+            index //= p[_COUNTS + d]
+            inside = inside and 0 <= at < p[_DIMS + d]
+            address += at * p[_STRIDES + d]
+        if inside:
+            emit_here(ctx, _GLOBAL, A.identity, address, row_bytes, high - low, step * p[_STRIDES + 1])
 
 
 # --- loads ------------------------------------------------------------------------------------------------------------
@@ -134,8 +162,8 @@ def tensor_load(regs, mask, ops, ctx):
         if k < 0:
             return S.S_HOST
         p = plan(ctx, k)
-        if plan_rank(p) != ins.imm0:
-            return fail(ctx, faults.TENSOR_MAP_RANK, plan_rank(p), ins.imm0, 0)
+        if p[_RANK] != ins.imm0:
+            return fail(ctx, faults.TENSOR_MAP_RANK, p[_RANK], ins.imm0, 0)
         dst = get(regs, operand(ops, 0), lane) + ins.imm2
         slot, at = cta_and_offset(ctx, cta, dst)
         if slot < 0:
@@ -152,7 +180,7 @@ def tensor_load(regs, mask, ops, ctx):
         A = S.asyncs(ctx)[n]
         A.plan, A.mbarrier, A.shared, A.lane, A.peer = k, boff, at, lane, slot
         A.multicast = get(regs, operand(ops, 3), lane) if ins.imm5 else 0
-        A.bytes = box_bytes(p)
+        A.bytes = p[_BOX_BYTES]
         read_coordinates(regs, ops, 4, ins.imm0, ins.imm1, lane, A)
         emit_here(ctx, _ISSUED, A.identity, _TENSOR_LOAD, A.bytes, shared_offset(ctx, slot, at), S.mbarriers(ctx)[m].identity)
         emit_global(ctx, A, p)
@@ -291,8 +319,8 @@ def tensor_store(regs, mask, ops, ctx):
         if k < 0:
             return S.S_HOST
         p = plan(ctx, k)
-        if plan_rank(p) != ins.imm0:
-            return fail(ctx, faults.TENSOR_MAP_RANK, plan_rank(p), ins.imm0, 0)
+        if p[_RANK] != ins.imm0:
+            return fail(ctx, faults.TENSOR_MAP_RANK, p[_RANK], ins.imm0, 0)
         slot, at = cta_and_offset(ctx, cta, get(regs, operand(ops, 1), lane) + ins.imm3)
         if slot != cta:
             return fail(ctx, faults.OUT_OF_RANGE_SHARED, at, 1, c.shared_size)
@@ -304,7 +332,7 @@ def tensor_store(regs, mask, ops, ctx):
             return S.S_GROW
         A = S.asyncs(ctx)[n]
         A.plan, A.shared, A.lane, A.peer = k, at, lane, slot
-        A.bytes = box_bytes(p)
+        A.bytes = p[_BOX_BYTES]
         read_coordinates(regs, ops, 2, ins.imm0, 0, lane, A)
         emit_here(ctx, _ISSUED, A.identity, kind, A.bytes, shared_offset(ctx, slot, at), -1)
         emit_global(ctx, A, p)
