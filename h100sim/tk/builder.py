@@ -62,7 +62,8 @@ class Line:
 @dataclass(frozen=True)
 class Scope:
     """Who executes the code being traced: ``level`` "cta", "warpgroup", "warp", "thread" or "lanes" (some lanes of a
-    warp), and the ranks of the warps in the CTA. At level "warpgroup" each of the warpgroups executes the code as a group of its own.
+    warp), and the ranks of the warps in the CTA. At level "warpgroup" each of the warpgroups executes the code as a
+    group of its own.
     """
 
     level: str
