@@ -17,7 +17,7 @@ import numpy as np
 from h100sim.dtypes import ElementType
 from h100sim.errors import PtxError, UsageError
 from h100sim.layouts.swizzle import SPANS
-from h100sim.native import jit
+from h100sim.native import jit, u64
 from h100sim.numerics.wgmma import WgmmaInstruction, parse_wgmma
 
 #: Swizzle mode of each value of bits 62 and 63. Spec: PTX ISA 9.1, "Matrix Descriptor Format".
@@ -149,32 +149,30 @@ def _fill_addresses(low, high, is_transposed, element_bits, out):
 def gather_operand(descriptor, is_transposed, element_bytes, smem, out):
     """Read an operand of ``wgmma`` from shared memory; for compiled code.
 
-    ``descriptor``: int64, the 64 bits. ``element_bytes``: 1, 2 or 4; b1 is read as words of 32 elements (4).
-    ``smem``: uint8, index = byte offset in the CTA's window. ``out``: uint32 (rows, K), filled with element bits.
-    Returns -1, or the first address whose chunk does not lie in ``smem`` (``out`` is then incomplete).
+    ``descriptor``: int64, the 64 bits. ``element_bytes``: 1, 2 or 4; b1 is read as words of 32 elements (4). ``smem``:
+    uint8, contiguous, aligned to 8 bytes, index = byte offset in the CTA's window. ``out``: uint32 (rows, K), filled
+    with element bits. Returns -1, or the first address whose chunk does not lie in ``smem`` (``out`` is then
+    incomplete).
     """
     low, high = descriptor & 0xFFFFFFFF, descriptor >> 32 & 0xFFFFFFFF
     rows, depth = out.shape
-    if is_transposed:
-        for k in range(depth):
-            for column in range(rows >> 3):
-                at = chunk_address(low, high, True, k, column)
-                if at + 16 > smem.size:
-                    return at
-                for i in range(8):
-                    j = at + 2 * i
-                    out[8 * column + i, k] = smem[j] | smem[j + 1] << 8
-        return -1
-    per_chunk = 16 // element_bytes
-    for r in range(rows):
-        for column in range(depth // per_chunk):
-            at = chunk_address(low, high, False, r, column)
+    bits = 8 * element_bytes
+    ones = np.uint64((1 << bits) - 1)
+    per_word = 8 // element_bytes
+    # Chunks run along K, or along M or N in a transposed operand.
+    lines, chunks = (depth, rows >> 3) if is_transposed else (rows, depth * element_bytes >> 4)
+    for line in range(lines):
+        for column in range(chunks):
+            at = chunk_address(low, high, is_transposed, line, column)
             if at + 16 > smem.size:
                 return at
-            for i in range(per_chunk):
-                j = at + element_bytes * i
-                word = int(smem[j])
-                for b in range(1, element_bytes):
-                    word |= int(smem[j + b]) << (8 * b)
-                out[r, column * per_chunk + i] = word
+            words = u64(smem.ctypes.data + at, 2)
+            for w in range(2):
+                word, first = words[w], (2 * column + w) * per_word
+                for i in range(per_word):
+                    value = np.uint32(word >> np.uint64(bits * i) & ones)
+                    if is_transposed:
+                        out[first + i, line] = value
+                    else:
+                        out[line, first + i] = value
     return -1

@@ -34,8 +34,8 @@ _MATRIX_MOVE = re.compile(
     r"(\.shared(::cta)?)?\.b16"
 )
 #: Legal K of mma.sync by bits of A; M is 16 except for the m8n8 shapes. Spec: PTX ISA 9.1, "Matrix Shape".
-_DEPTHS = {16: (8, 16), 32: (4, 8), 8: (16, 32), 4: (32, 64), 1: (128, 256), 64: (4, 8, 16)}
-_DEPTHS_M8 = {8: (16,), 4: (32,), 1: (128,), 64: (4,)}
+_DEPTHS: dict[int, tuple[int, ...]] = {16: (8, 16), 32: (4, 8), 8: (16, 32), 4: (32, 64), 1: (128, 256), 64: (4, 8, 16)}
+_DEPTHS_M8: dict[int, tuple[int, ...]] = {8: (16,), 4: (32,), 1: (128,), 64: (4,)}
 
 
 def fragment(instr: str, which: str) -> np.ndarray:
@@ -137,7 +137,7 @@ def _mma_shape(instr: str) -> _MmaShape:
         raise PtxError(f"mma must have four types, not {len(types)}")
     d, a, b = (_bits_of(name) for name in types[:3])
     is_sparse = match["sparse"] is not None
-    depths = {8: _DEPTHS_M8, 16: _DEPTHS}.get(m, {}).get(a, ())
+    depths = (_DEPTHS if m == 16 else _DEPTHS_M8).get(a, ()) if m in (8, 16) else ()
     legal = tuple(2 * x for x in depths) if is_sparse else depths
     if n != 8 or k not in legal:
         message = f"mma shape of {types[1]} must be m16n8 or m8n8 with a K that sm_90a has, not m{m}n{n}k{k}"

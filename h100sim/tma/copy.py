@@ -16,8 +16,9 @@ from h100sim.memory.global_memory import GlobalMemory
 from h100sim.native import jit
 from h100sim.tma import faults
 from h100sim.tma import plan as field
-from h100sim.tma.load import first_spatial, load_box, next_pixel
+from h100sim.tma.load import load_box
 from h100sim.tma.reductions import REDUCTIONS
+from h100sim.tma.rows import first_spatial, next_pixel, row_start
 from h100sim.tma.store import store_box
 from h100sim.tma.tensor_map import TensorMap
 
@@ -143,42 +144,37 @@ def _check(
 @jit
 def box_extent(plan, coords, offsets):
     """Return (lowest address, end) of the elements of a box that lie in the tensor, or (0, 0) if there are none."""
-    if plan[field.IS_IM2COL]:
-        return _column_extent(plan, coords, offsets)
-    low, high = plan[field.ADDRESS], plan[field.ADDRESS]
-    for k in range(plan[field.RANK]):
-        step = plan[field.ELEMENT_STRIDES + k] if k > 0 or plan[field.INTERLEAVE] else 1
-        last = coords[k] + (plan[field.COUNTS + k] - 1) * step
-        first = coords[k]
-        if first < 0:
-            first += (step - 1 - first) // step * step
-        if last >= plan[field.DIMS + k]:
-            last -= (last - plan[field.DIMS + k]) // step * step + step
-        if first > last:
-            return 0, 0
-        low += first * plan[field.STRIDES + k]
-        high += last * plan[field.STRIDES + k]
-    return low, high + plan[field.STRIDES]
-
-
-@jit
-def _column_extent(plan, coords, offsets):
-    """Return the extent of an im2col box, from one pixel to the next."""
-    rank, first = plan[field.RANK], first_spatial(plan)
+    if plan[field.IS_IM2COL] == 0:
+        return _tile_extent(plan, coords)
+    left = coords[0] if first_spatial(plan) else 0
+    right = min(left + plan[field.COUNTS], plan[field.DIMS]) if first_spatial(plan) else 1
+    left = max(left, 0)
     low, end = np.int64(0), np.int64(0)
-    left = 0 if first == 0 else max(coords[0], 0)
-    right = 1 if first == 0 else min(coords[0] + plan[field.CHANNELS], plan[field.DIMS])
-    base = np.empty(5, np.int64)
-    for k in range(5):
-        base[k] = coords[k]
-    for _ in range(plan[field.PIXELS] if left < right else 0):
-        inside, address = True, plan[field.ADDRESS]
-        for k in range(first, rank):
-            g = base[k] + (offsets[k - first] if k - first < rank - 2 else 0)
-            inside = inside and 0 <= g < plan[field.DIMS + k]
-            address += g * plan[field.STRIDES + k]
+    base = coords.copy()
+    for row in range(plan[field.ROWS] if left < right else 0):
+        start, address, inside = row_start(plan, base, offsets, row)
+        if first_spatial(plan) == 0:
+            inside = inside and 0 <= start < plan[field.DIMS]
+            address += start * plan[field.STRIDES]
         if inside:
             low = address + left * plan[field.STRIDES] if end == 0 else min(low, address + left * plan[field.STRIDES])
             end = max(end, address + right * plan[field.STRIDES])
         next_pixel(plan, base)
     return low, end
+
+
+@jit
+def _tile_extent(plan, coords):
+    low, high = plan[field.ADDRESS], plan[field.ADDRESS]
+    for k in range(plan[field.RANK]):
+        step = plan[field.ELEMENT_STRIDES + k] if k > 0 or plan[field.INTERLEAVE] else 1
+        first, last = coords[k], coords[k] + (plan[field.COUNTS + k] - 1) * step
+        if first < 0:
+            first += (step - 1 - first) // step * step
+        if last >= plan[field.DIMS + k]:
+            last -= (last - plan[field.DIMS + k]) // step * step + step
+        if first > last:
+            return np.int64(0), np.int64(0)
+        low += first * plan[field.STRIDES + k]
+        high += last * plan[field.STRIDES + k]
+    return low, high + plan[field.STRIDES]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from h100sim.native import jit
-from h100sim.numerics.conversions import bf16_round, bf16_value, f16_round, f16_value
+from h100sim.numerics.conversions import bf16_value, f16_value, narrow
 from h100sim.numerics.float32 import RN, f32_canonical, flush32
 from h100sim.numerics.host_float import f32_value, f64_bits, f64_value
 from h100sim.tma.fields import DTYPES
@@ -43,6 +43,23 @@ _U8, _U16, _U32, _S32, _U64, _S64, _F16, _F32, _F64, _BF16, _F32_FTZ, _TF32, _TF
 def is_legal(reduction, element_format):
     """Return whether an element format (driver code) takes a reduction (code)."""
     return _LEGAL[reduction, element_format]
+
+
+@jit
+def reduce_word(element_bytes, element_format, reduction, old, new):
+    """Return 8 bytes (uint64) of global memory reduced with 8 bytes of the source; with code 0, the source."""
+    if reduction == NONE:
+        return new
+    if element_bytes == 8:
+        return np.uint64(reduce_element(reduction, element_format, np.int64(old), np.int64(new)))
+    bits = np.uint64(8 * element_bytes)
+    ones = (np.uint64(1) << bits) - np.uint64(1)
+    result, shift = np.uint64(0), np.uint64(0)
+    while shift < np.uint64(64):
+        a, b = np.int64(old >> shift & ones), np.int64(new >> shift & ones)
+        result |= np.uint64(reduce_element(reduction, element_format, a, b)) << shift
+        shift += bits
+    return result
 
 
 @jit
@@ -85,10 +102,8 @@ def add(element_format, old, new):
         return old + new
     if element_format == _F64:
         return add_f64(old, new)
-    if element_format == _F16:
-        return add_f16(old, new)
-    if element_format == _BF16:
-        return add_bf16(old, new)
+    if element_format in (_F16, _BF16):
+        return add_half(element_format == _BF16, old, new)
     if element_format in (_F32_FTZ, _TF32_FTZ):
         return add_f32_ftz(old, new)
     return add_f32(old, new)
@@ -119,17 +134,20 @@ def add_f32_ftz(old, new):
 
 
 @jit
-def add_f16(old, new):
-    """Add two f16 with one rounding: float64 holds their sum exactly."""
-    total = np.float64(f16_value(np.uint32(old))) + np.float64(f16_value(np.uint32(new)))
-    return np.int64(f16_round(total, RN))
+def add_half(is_bf16, old, new):
+    """Add two 16-bit floats with one rounding.
 
-
-@jit
-def add_bf16(old, new):
-    """Add two bf16; float64 is wide enough that its rounding does not change the second one."""
-    total = np.float64(bf16_value(np.uint32(old))) + np.float64(bf16_value(np.uint32(new)))
-    return np.int64(bf16_round(total, RN))
+    float64 holds the sum of two f16 exactly, and that of two bf16 so closely that its rounding does not change the
+    second.
+    """
+    if is_bf16:
+        total = np.float64(bf16_value(np.uint32(old))) + np.float64(bf16_value(np.uint32(new)))
+    else:
+        total = np.float64(f16_value(np.uint32(old))) + np.float64(f16_value(np.uint32(new)))
+    if total != total:
+        return np.int64(0x7FFF)
+    bits = narrow(total, 7 if is_bf16 else 10, 127 if is_bf16 else 15, 0x7F7F if is_bf16 else 0x7BFF, RN)
+    return np.int64(bits >> np.uint32(16) & np.uint32(0x8000) | bits & np.uint32(0x7FFF))
 
 
 @jit
