@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import PtxError, Where
-from ..native import address_of, cache_dir
+from ..native import address_of, cache_root
 from ..ptx.module import Imm, Instruction, Operand, Pair, Reg, Sink, Special, Symbol, Vector
 from .lane_rows import plain_rows
 from .lane_text import Slot, function_text, width_of_type
@@ -155,12 +155,27 @@ def forms() -> dict[str, tuple[str, ...]]:
 
 
 def operation(text: str, destinations: int = 1, sources: tuple[Operand, ...] = ()) -> Operation:
-    """Return what an opcode computes. PtxError if sm_90a has no such form."""
-    family = _table().get(text)
-    base, *parts = text.split(".")
-    if family is None:
+    """Return what an opcode computes. PtxError if sm_90a has no such form.
+
+    ptxas takes rounding, .ftz and .sat in any order, so an opcode that is not in the table is looked up without its order.
+    """
+    name = text if text in _table() else _any_order().get(_unordered(text))
+    base = text.split(".")[0]
+    if name is None:
         raise PtxError(f"opcode must be a form of {base} that sm_90a has, not {text}")
-    return family(Opcode(text, base, tuple(parts), destinations, sources))
+    return _table()[name](Opcode(name, base, tuple(name.split(".")[1:]), destinations, sources))
+
+
+def _unordered(text: str) -> tuple[str, ...]:
+    """Return the parts of an opcode sorted, except for its types (the parts that end in their width)."""
+    base, *parts = text.split(".")
+    types = [part for part in parts if part == "pred" or part[-1].isdigit()]
+    return (base, *types, *sorted(part for part in parts if part not in types))
+
+
+@cache
+def _any_order() -> dict[tuple[str, ...], str]:
+    return {_unordered(opcode): opcode for opcode in _table()}
 
 
 def lower(instruction: Instruction) -> LaneOp | None:
@@ -288,7 +303,7 @@ def interpret(form: LaneForm, regs: np.ndarray, mask: int, ops: np.ndarray) -> N
 
 def _write(form: LaneForm) -> Path:
     """Write a form's text into the cache folder unless it is there; a reader never sees half a file."""
-    folder = cache_dir() / "lane"
+    folder = cache_root() / "lane"
     folder.mkdir(exist_ok=True)
     name = re.sub(r"\W+", "_", form.key)[:60]
     path = folder / f"{name}_{hashlib.sha256(form.text.encode()).hexdigest()[:12]}.py"
@@ -301,9 +316,9 @@ def _write(form: LaneForm) -> Path:
 
 def _load(text: str, filename: str, rows: dict) -> Callable:
     """Execute a form's text and return its function; ``rows`` replaces the accessors that the text imports."""
-    space: dict = {"__name__": "h100sim.isa.lane_operation"}
+    space: dict = {"__name__": __name__}
     imports, body = text.split("\n\n\n", 1)
     exec(compile(imports, filename, "exec"), space)
     space.update(rows)
     exec(compile("\n" * (imports.count("\n") + 3) + body, filename, "exec"), space)
-    return space["lane_operation"]
+    return space[re.search(r"^def (\w+)", body, re.MULTILINE)[1]]

@@ -2,63 +2,130 @@
 
 Results go to a scratch row first and from there to the register file. So an output may be the same register as an input, the
 compiler can vectorise every operation without asking, and lanes that are not active keep their value.
+
+Rows are bare pointers and every access is one LLVM instruction: array structs would compile four times as slowly.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import carray
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
-from ..native import as_pointer, i32, jit
-from ..numerics.host_float import stack
-
-__all__ = ["row32", "row64", "row128", "scratch32", "scratch64"]
-
-
-@jit
-def row32(regs, ops, k):
-    """Return the row of operand ``k``: uint32, one per lane (a predicate is the first of them)."""
-    return carray(as_pointer(regs + i32(ops, 16)[k]), (32,), np.uint32)
+__all__ = ["load32", "load64", "merge32", "merge64", "row", "scratch", "store32", "store64"]
 
 
-@jit
-def row64(regs, ops, k):
-    """Return the row of operand ``k``: uint64, one per lane."""
-    return carray(as_pointer(regs + i32(ops, 16)[k]), (32,), np.uint64)
+@intrinsic
+def row(typingctx, regs, ops, k):
+    """Return a pointer to the row of operand ``k``: ``regs`` plus the byte offset that ``ops`` holds for it."""
+
+    def codegen(context, builder, signature, args):
+        regs, ops, k = args
+        i8, i32, i64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
+        k = builder.zext(k, i64) if k.type.width < 64 else k
+        offset = builder.load(builder.gep(builder.inttoptr(ops, i32.as_pointer()), [k]))
+        return builder.gep(builder.inttoptr(regs, i8.as_pointer()), [builder.zext(offset, i64)])
+
+    return types.voidptr(types.int64, types.int64, types.int64), codegen
 
 
-@jit
-def row128(regs, ops, k):
-    """Return the row of operand ``k``: uint64, the low words of the 32 lanes and then the high words."""
-    return carray(as_pointer(regs + i32(ops, 16)[k]), (64,), np.uint64)
+@intrinsic
+def scratch(typingctx):
+    """Return a pointer to 256 bytes of the caller's stack: room for one row."""
+
+    def codegen(context, builder, signature, args):
+        pointer = cgutils.alloca_once(builder, ir.ArrayType(ir.IntType(8), 256))
+        pointer.align = 64
+        return builder.bitcast(pointer, cgutils.voidptr_t)
+
+    return types.voidptr(), codegen
 
 
-@jit
-def scratch32():
-    """Return a row of 32 uint32 on the stack."""
-    return carray(stack(128), (32,), np.uint32)
+def _element(builder, width: int, args):
+    """Return the address of element ``args[1]`` of a row of integers."""
+    return builder.gep(builder.bitcast(args[0], ir.IntType(width).as_pointer()), [args[1]])
 
 
-@jit
-def scratch64():
-    """Return a row of 32 uint64 on the stack."""
-    return carray(stack(256), (32,), np.uint64)
+def _load(type_: types.Type):
+    @intrinsic
+    def load(typingctx, pointer, lane):
+        def codegen(context, builder, signature, args):
+            return builder.load(_element(builder, type_.bitwidth, args))
+
+        return type_(types.voidptr, types.int64), codegen
+
+    return load
+
+
+def _store(type_: types.Type):
+    @intrinsic
+    def store(typingctx, pointer, lane, value):
+        def codegen(context, builder, signature, args):
+            builder.store(args[2], _element(builder, type_.bitwidth, args))
+            return context.get_dummy_value()
+
+        return types.void(types.voidptr, types.int64, type_), codegen
+
+    return store
+
+
+def _merge(type_: types.Type):
+    """Copy the active lanes of a scratch row to a row, ``start`` elements after its beginning: one vector select."""
+
+    @intrinsic
+    def merge(typingctx, target, start, source, active):
+        def codegen(context, builder, signature, args):
+            target, start, source, active = args
+            vector = ir.VectorType(ir.IntType(type_.bitwidth), 32)
+            place = builder.bitcast(_element(builder, type_.bitwidth, (target, start)), vector.as_pointer())
+            new = builder.load(builder.bitcast(source, vector.as_pointer()), align=64)
+            old = builder.load(place, align=type_.bitwidth // 8)
+            lanes = builder.bitcast(active, ir.VectorType(ir.IntType(1), 32))
+            builder.store(builder.select(lanes, new, old), place, align=type_.bitwidth // 8)
+            return context.get_dummy_value()
+
+        return types.void(types.voidptr, types.int64, types.voidptr, types.uint32), codegen
+
+    return merge
+
+
+load32 = _load(types.uint32)
+load64 = _load(types.uint64)
+store32 = _store(types.uint32)
+store64 = _store(types.uint64)
+merge32 = _merge(types.uint32)
+merge64 = _merge(types.uint64)
 
 
 def plain_rows(regs: np.ndarray) -> dict:
-    """Return the same five functions over a register file held in a uint8 array, for plain Python."""
+    """Return the same functions over a register file held in a uint8 array, for plain Python."""
 
-    def row(dtype, length):
-        def view(_regs, ops, k):
-            start = int(ops[k])
-            return regs[start : start + length * np.dtype(dtype).itemsize].view(dtype)
+    def load(dtype):
+        return lambda pointer, lane: pointer.view(dtype)[lane]
 
-        return view
+    def store(dtype):
+        def put(pointer, lane, value):
+            pointer.view(dtype)[lane] = value
+
+        return put
+
+    def merge(dtype):
+        def copy(target, start, source, active):
+            for lane in range(32):
+                if (int(active) >> lane) & 1:
+                    target.view(dtype)[start + lane] = source.view(dtype)[lane]
+
+        return copy
 
     return {
-        "row32": row(np.uint32, 32),
-        "row64": row(np.uint64, 32),
-        "row128": row(np.uint64, 64),
-        "scratch32": lambda: np.zeros(32, np.uint32),
-        "scratch64": lambda: np.zeros(32, np.uint64),
+        "row": lambda _regs, ops, k: regs[int(ops[k]) : len(regs) & -8],
+        "scratch": lambda: np.zeros(256, np.uint8),
+        "load32": load(np.uint32),
+        "load64": load(np.uint64),
+        "store32": store(np.uint32),
+        "store64": store(np.uint64),
+        "merge32": merge(np.uint32),
+        "merge64": merge(np.uint64),
     }

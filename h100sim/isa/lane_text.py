@@ -7,6 +7,7 @@ has its NaN made canonical; results that must keep a payload are given as b32 or
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from functools import cache
@@ -22,7 +23,7 @@ _NUMERICS = (
     "special_functions",
 )
 _NAMES = "abcdefghijklmnop"
-_ROWS = {"u32": "row32", "u64": "row64", "u128": "row128", "pred": "row32"}
+_ACCESSORS = ("load32", "load64", "merge32", "merge64", "row", "scratch", "store32", "store64")
 
 
 def width_of_type(type_: str) -> int:
@@ -52,6 +53,11 @@ class Slot:
         return "pred" if self.width == 1 else "u32" if self.width <= 32 else f"u{self.width}"
 
     @property
+    def bits(self) -> int:
+        """The width of the elements of that row."""
+        return 64 if self.width >= 64 else 32
+
+    @property
     def is_wide(self) -> bool:
         return self.width > width_of_type(self.type)
 
@@ -71,7 +77,7 @@ def read(slot: Slot, row: str) -> str:
     if slot.type == "pred":
         return f"({row} >> uint32(lane)) & uint32(1) {'==' if slot.negated else '!='} uint32(0)"
     width = width_of_type(slot.type)
-    value = f"{row}[lane]"
+    value = f"load{slot.bits}({row}, lane)"
     if slot.type == "f32":
         return f"f32_value({value})" if slot.width == 32 else f"f32_value(uint32({value}))"
     if slot.type == "f64":
@@ -102,13 +108,17 @@ def write(slot: Slot, value: str) -> str:
 def function_text(
     style: str, let: tuple[str, ...], body: tuple[str, ...], targets: tuple[Slot, ...], sources: tuple[Slot, ...]
 ) -> str:
-    """Return imports and the function ``lane_operation``; see :class:`h100sim.isa.lane.Operation` for the style."""
+    """Return imports and a function; see :class:`h100sim.isa.lane.Operation` for the style.
+
+    The function's name is its own: Numba's names of compiled functions must not clash between processes.
+    """
     if style == "mask":
         lines = _mask_lines(body, targets, sources)
     else:
         lines = _lane_lines(style == "serial", let, body, targets, sources)
-    function = "\n".join(["def lane_operation(regs, mask, ops, ctx):", *("    " + line for line in lines), ""])
-    return _imports(function) + "\n\n\n" + function
+    body = "\n".join([*("    " + line for line in lines), ""])
+    name = f"lane_{hashlib.sha256(body.encode()).hexdigest()[:16]}"
+    return f"{_imports(body)}\n\n\ndef {name}(regs, mask, ops, ctx):\n{body}"
 
 
 def _imports(function: str) -> str:
@@ -116,7 +126,7 @@ def _imports(function: str) -> str:
     lines = []
     if numpy_names := sorted(used & set(_NUMPY)):
         lines.append(f"from numpy import {', '.join(numpy_names)}")
-    rows = sorted(used & {"row32", "row64", "row128", "scratch32", "scratch64"})
+    rows = sorted(used & set(_ACCESSORS))
     lines.append(f"from h100sim.isa.lane_rows import {', '.join(rows)}")
     lines += [f"from h100sim.numerics.{_modules()[name]} import {name}" for name in sorted(used & set(_modules()))]
     return "\n".join(lines)
@@ -126,7 +136,7 @@ def _mask_lines(body: tuple[str, ...], targets: tuple[Slot, ...], sources: tuple
     """Whole predicates at once: expressions over 32-bit masks."""
     lines = []
     for k, (name, slot) in enumerate(zip(_NAMES, sources, strict=False)):
-        lines.append(f"{name} = {'~' if slot.negated else ''}row32(regs, ops, {len(targets) + k})[0]")
+        lines.append(f"{name} = {'~' if slot.negated else ''}load32(row(regs, ops, {len(targets) + k}), 0)")
     lines.append("active = uint32(mask)")
     lines += [f"m{k} = uint32({expression})" for k, expression in enumerate(body)]
     return lines + _merge_predicates(targets) + ["return 0"]
@@ -136,8 +146,8 @@ def _merge_predicates(targets: tuple[Slot, ...]) -> list[str]:
     lines = []
     for k, slot in enumerate(targets):
         if slot.kind == "pred":
-            lines.append(f"p{k} = row32(regs, ops, {k})")
-            lines.append(f"p{k}[0] = (p{k}[0] & ~active) | (m{k} & active)")
+            lines.append(f"p{k} = row(regs, ops, {k})")
+            lines.append(f"store32(p{k}, 0, uint32((load32(p{k}, 0) & ~active) | (m{k} & active)))")
     return lines
 
 
@@ -146,8 +156,8 @@ def _lane_lines(
 ) -> list[str]:
     lines = []
     for k, (name, slot) in enumerate(zip(_NAMES, sources, strict=False)):
-        first = "[0]" if slot.kind == "pred" else ""
-        lines.append(f"{name}_row = {_ROWS[slot.kind]}(regs, ops, {len(targets) + k}){first}")
+        pointer = f"row(regs, ops, {len(targets) + k})"
+        lines.append(f"{name}_row = {f'load32({pointer}, 0)' if slot.kind == 'pred' else pointer}")
     for k, slot in enumerate(targets):
         lines += _prepare(k, slot)
     lines.append("active = uint32(mask)")
@@ -166,14 +176,14 @@ def _prepare(k: int, slot: Slot) -> list[str]:
     if slot.kind == "pred":
         return [f"m{k} = uint32(0)"]
     if slot.kind == "u128":
-        return [f"low{k} = scratch64()", f"high{k} = scratch64()"]
-    return [f"t{k} = scratch{slot.kind[1:]}()"]
+        return [f"low{k} = scratch()", f"high{k} = scratch()"]
+    return [f"t{k} = scratch()"]
 
 
 def _read_lines(slot: Slot, name: str) -> list[str]:
     row = f"{name}_row"
     if slot.kind == "u128":
-        return [f"{name}_low = {row}[lane]", f"{name}_high = {row}[lane + 32]"]
+        return [f"{name}_low = load64({row}, lane)", f"{name}_high = load64({row}, lane + 32)"]
     return [f"{name} = {read(slot, row)}"]
 
 
@@ -184,32 +194,21 @@ def _result_lines(body: tuple[str, ...], targets: tuple[Slot, ...]) -> list[str]
         if slot.kind == "pred":
             lines += [f"if {next(expressions)}:", f"    m{k} |= uint32(1) << uint32(lane)"]
         elif slot.kind == "u128":
-            lines += [f"low{k}[lane] = {next(expressions)}", f"high{k}[lane] = {next(expressions)}"]
+            lines += [f"store64({half}{k}, lane, uint64({next(expressions)}))" for half in ("low", "high")]
         else:
-            lines.append(f"t{k}[lane] = {write(slot, next(expressions))}")
+            lines.append(f"store{slot.bits}(t{k}, lane, {write(slot, next(expressions))})")
     return lines
 
 
 def _store_lines(targets: tuple[Slot, ...]) -> list[str]:
-    """Copy scratch rows to the register file: all of them, or the active lanes."""
-    stores, opening = [], []
+    """Copy the active lanes of scratch rows to the register file."""
+    lines = []
     for k, slot in enumerate(targets):
-        if slot.kind == "pred":
-            continue
-        opening.append(f"d{k} = {_ROWS[slot.kind]}(regs, ops, {k})")
         if slot.kind == "u128":
-            stores += [f"d{k}[lane] = low{k}[lane]", f"d{k}[lane + 32] = high{k}[lane]"]
-        else:
-            stores.append(f"d{k}[lane] = t{k}[lane]")
-    if not stores:
-        return []
-    return [
-        *opening,
-        "if active == uint32(0xFFFFFFFF):",
-        "    for lane in range(32):",
-        *("        " + store for store in stores),
-        "else:",
-        "    for lane in range(32):",
-        "        if active >> uint32(lane) & uint32(1) != uint32(0):",
-        *("            " + store for store in stores),
-    ]
+            lines += [
+                f"merge64(row(regs, ops, {k}), {start}, {half}{k}, active)"
+                for start, half in ((0, "low"), (32, "high"))
+            ]
+        elif slot.kind != "pred":
+            lines.append(f"merge{slot.bits}(row(regs, ops, {k}), 0, t{k}, active)")
+    return lines

@@ -1,4 +1,4 @@
-"""The host's own IEEE 754 instructions: bit casts, fused multiply-add, and lane scratch space on the stack.
+"""The host's own IEEE 754 instructions: bit casts and fused multiply-add.
 
 Numba offers no fused multiply-add and no cast of a value that it just loaded, so they are one LLVM instruction each here.
 With NUMBA_DISABLE_JIT=1 plain Python twins take their place.
@@ -10,9 +10,7 @@ from fractions import Fraction
 
 import numba
 import numpy as np
-from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
 __all__ = ["f32_bits", "f32_value", "f64_bits", "f64_value", "fma32", "fma64"]
@@ -105,17 +103,3 @@ else:
     f64_bits = _bit_cast(types.float64, types.uint64)
     fma32 = _fused(types.float32)
     fma64 = _fused(types.float64)
-
-
-@intrinsic
-def stack(typingctx, size_bytes):
-    """Return a pointer to ``size_bytes`` (a literal) of the caller's stack, aligned to 64 bytes."""
-    if not isinstance(size_bytes, types.IntegerLiteral):
-        return None
-
-    def codegen(context, builder, signature, args):
-        pointer = cgutils.alloca_once(builder, ir.ArrayType(ir.IntType(8), size_bytes.literal_value))
-        pointer.align = 64
-        return builder.bitcast(pointer, cgutils.voidptr_t)
-
-    return types.voidptr(size_bytes), codegen
