@@ -6,13 +6,14 @@ operations that it uses. ``regs`` is the address of the warp's register file, ``
 an int32 array (byte offset of every operand's row in the register file), ``ctx`` the address of the machine's context record.
 
 Compiled code is cached on disk. Numba notices when the file of a function changes but not when a function that it calls does,
-so the cache folder carries a digest of all sources that compiled code comes from.
+so the cache folder of a source file carries a digest of that file and of everything it imports.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -29,47 +30,79 @@ from numba.extending import intrinsic
 SIGNATURE = types.int64(types.int64, types.int64, types.int64, types.int64)
 
 _PACKAGE = Path(__file__).parent
-_COMPILED_SOURCES = ("native.py", "state.py", "services.py", "engine.py", "units", "isa", "numerics", "layouts", "memory", "tma", "tma.py")
+#: Imports at the start of a line: what code of the module may call. Imports inside functions never reach compiled code.
+_IMPORT = re.compile(r"^from\s+([.\w]+)\s+import\s+(\([^)]*\)|[^\n]*)", re.MULTILINE)
 
 
 @cache
-def cache_dir() -> Path:
-    """Return the folder for compiled code: H100SIM_CACHE_DIR or the user's cache folder, then a digest of the sources."""
+def cache_root() -> Path:
+    """Return the folder that all compiled code is kept in: H100SIM_CACHE_DIR or one in the user's cache folder."""
     if root := os.environ.get("H100SIM_CACHE_DIR"):
         base = Path(root)
     elif sys.platform == "darwin":
         base = Path.home() / "Library" / "Caches" / "h100sim"
     else:
         base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "h100sim"
-    folder = base / (os.environ.get("H100SIM_CACHE_KEY") or source_digest())
+    base.mkdir(parents=True, exist_ok=True)
+    return base
+
+
+@cache
+def cache_dir(source: str) -> Path:
+    """Return the folder for code compiled from a source file: its name has a digest of all that the file is made of."""
+    digest = hashlib.sha256(f"{numba.__version__} {np.__version__} {sys.version}".encode())
+    for file in sorted(source_closure(Path(source))):
+        digest.update(file.read_bytes())
+    folder = cache_root() / digest.hexdigest()[:16]
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
+def source_closure(source: Path) -> set[Path]:
+    """Return a source file and every file of this package that it imports, directly or not."""
+    found, todo = set(), [source]
+    while todo:
+        file = todo.pop()
+        if file not in found and file.exists():
+            found.add(file)
+            todo.extend(imported_files(file))
+    return found
+
+
 @cache
-def source_digest() -> str:
-    """Return a digest of every source file that compiled code is made from, and of the versions of Numba and Python."""
-    digest = hashlib.sha256(f"{numba.__version__} {np.__version__} {sys.version}".encode())
-    for entry in _COMPILED_SOURCES:
-        path = _PACKAGE / entry
-        files = sorted(path.rglob("*.py")) if path.is_dir() else [path] if path.exists() else []
-        for file in files:
-            digest.update(file.read_bytes())
-    return digest.hexdigest()[:16]
+def imported_files(source: Path) -> tuple[Path, ...]:
+    """Return the files of this package that a file imports at the start of a line."""
+    files = []
+    for module, names in _IMPORT.findall(source.read_text()):
+        dots = len(module) - len(module.lstrip("."))
+        parts = [part for part in module.lstrip(".").split(".") if part]
+        if dots:
+            folder = source.parents[dots - 1]
+        elif parts[:1] == ["h100sim"]:
+            folder, parts = _PACKAGE, parts[1:]
+        else:
+            continue
+        home = folder.joinpath(*parts)
+        names_found = re.findall(r"(\w+)(?:\s+as\s+\w+)?", re.sub(r"#[^\n]*", "", names))
+        files += [home.with_suffix(".py"), *(home / f"{name}.py" for name in names_found)]
+    return tuple(file for file in files if file.is_file())
 
 
 def jit(function: Callable) -> Callable:
     """Compile ``function`` with Numba in nopython mode on first use, cached in :func:`cache_dir`."""
-    with _CacheDir():
+    with _CacheDir(function):
         return numba.njit(cache=True)(function)
 
 
 class _CacheDir:
     """Point Numba's cache to ours while a function is being decorated (the folder is chosen at that moment)."""
 
+    def __init__(self, function: Callable):
+        self.folder = str(cache_dir(function.__code__.co_filename))
+
     def __enter__(self) -> None:
         self.before = numba.config.CACHE_DIR
-        numba.config.CACHE_DIR = str(cache_dir())
+        numba.config.CACHE_DIR = self.folder
 
     def __exit__(self, *_: object) -> None:
         numba.config.CACHE_DIR = self.before
@@ -82,7 +115,7 @@ def address_of(function: Callable) -> int:
     """Compile a plain Python function to the instruction signature and return its address; it stays alive for the process."""
     callback = _callbacks.get(function)
     if callback is None:
-        with _CacheDir():
+        with _CacheDir(function):
             callback = numba.cfunc(SIGNATURE, cache=True)(function)
         _callbacks[function] = callback
     return callback.address  # type: ignore[attr-defined]

@@ -28,6 +28,7 @@ from .ptx.module import Function, Imm, Instruction, Label, Module, Operand, Reg,
 from .units import (  # noqa: F401  (registers their instructions)
     fences,
     load_store,
+    matrix_moves,
     mbarriers,
     named_barriers,
     tensor_core,
