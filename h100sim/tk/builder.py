@@ -106,6 +106,7 @@ class Builder:
     _labels: dict[str, int] = field(default_factory=dict)
     _unnamed: list[Any] = field(default_factory=list)
     _cached: dict[str, str] = field(default_factory=dict)
+    _prologue_end: int = 0
 
     def __post_init__(self) -> None:
         self.scopes.append(Scope("cta", tuple(range(self.warps))))
@@ -153,8 +154,6 @@ class Builder:
             self.lines[at:at] = prologue
             self._prologue_end = at + len(prologue)
         return self._cached[name]
-
-    _prologue_end: int = 0
 
     # --- structure ------------------------------------------------------------------------------------------------
 

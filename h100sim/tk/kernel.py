@@ -7,6 +7,7 @@ and ``.loc``), so it can be saved, assembled with ``ptxas -arch=sm_90a`` or hand
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -180,7 +181,7 @@ def kernel(
         code = function.__code__
         where = Where(source=str(Location(code.co_filename, code.co_firstlineno)))
         count = _warps(warps, warpgroups, where)
-        builder = Builder(function.__name__, count)
+        builder = Builder(re.sub(r"\W", "_", function.__name__, flags=re.ASCII), count)
         builder.entry_location = Location(code.co_filename, code.co_firstlineno)
         tensors = [GlobalTensor(name, layout) for name, layout in _layouts(function, layouts, where).items()]
         with tracing(builder):
