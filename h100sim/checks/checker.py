@@ -1,0 +1,229 @@
+"""The hazard checker: listens to the events of a run, chunk by chunk, and says what was not allowed.
+
+It knows the trace and the instructions, not the machine. Happens-before is decided with vector clocks over the warps of a
+cluster and the counters of asynchronous operations, each of which has an identity of its own (:mod:`.clocks`); two proxies
+(generic, async) and the tensormap proxy need the fences that the manual asks for; an edge exists only where the manual gives
+one. A fence counts anywhere on the way from the access to the later one. A warp is one thread: lanes of a warp are not
+compared with each other.
+
+Not seen: the source of a bulk copy between the shared memories of a cluster, scopes that are too narrow, and global races
+between clusters in a launch of more than :data:`.launch.FOREIGN_WARPS_MAX` warps (once such a launch
+synchronises through global memory at all).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from ..errors import UsageError
+from ..layouts.descriptor import operand_addresses
+from ..ptx.module import Imm, Instruction, Vector
+from ..trace import Event, KernelInfo
+from . import accesses, barriers, registers
+from . import launch as launch_module
+from . import tables as t
+from .hazard import Hazard
+from .wording import Words, hazards_of, register_hazards
+
+_CHECKED_WHEN_ISSUED = (
+    launch_module.PC_ALIGNED
+    | launch_module.PC_CP_COPY
+    | launch_module.PC_CP_COMMIT
+    | launch_module.PC_CP_WAIT
+    | launch_module.PC_CP_WAIT_ALL
+)
+
+_HANDLERS = {
+    Event.EXITED: barriers.exited,
+    Event.CTA_ENDED: barriers.cta_ended,
+    Event.MBARRIER_INITIALISED: barriers.mbarrier_initialised,
+    Event.MBARRIER_INVALIDATED: barriers.mbarrier_invalidated,
+    Event.MBARRIER_ARRIVED: barriers.mbarrier_arrived,
+    Event.MBARRIER_EXPECTED: barriers.mbarrier_expected,
+    Event.MBARRIER_COMPLETED_TX: barriers.mbarrier_completed_tx,
+    Event.MBARRIER_FLIPPED: barriers.mbarrier_flipped,
+    Event.MBARRIER_WAITED: barriers.mbarrier_waited,
+    Event.MBARRIER_DROPPED: barriers.mbarrier_dropped,
+    Event.BARRIER_ARRIVED: barriers.barrier_arrived,
+    Event.BARRIER_RELEASED: barriers.barrier_released,
+    Event.BARRIER_SYNCED: barriers.barrier_synced,
+    Event.CLUSTER_ARRIVED: barriers.cluster_arrived,
+    Event.CLUSTER_WAITED: barriers.cluster_waited,
+    Event.FENCED: barriers.fenced,
+    Event.TMA_GLOBAL: accesses.copy_global,
+    Event.TMA_COMPLETED: accesses.copy_completed,
+    Event.BULK_COMMITTED: accesses.bulk_committed,
+    Event.BULK_WAITED: accesses.bulk_waited,
+    Event.WGMMA_ISSUED: accesses.wgmma_issued,
+    Event.WGMMA_COMMITTED: accesses.wgmma_committed,
+    Event.WGMMA_WAITED: accesses.wgmma_waited,
+    Event.MEMORY: accesses.memory,
+}
+
+
+class Checker:
+    """Checks one launch. ``mode`` is "on", or "strict" to warn of contested rules too.
+
+    Feed it every chunk of events in order, then :meth:`finish`. Memory: see :mod:`.tables` and :mod:`.launch`.
+    """
+
+    def __init__(self, kernel: KernelInfo, instructions: tuple[Instruction, ...], mode: str = "on"):
+        if mode not in ("on", "strict"):
+            raise UsageError(f"checks must be on or strict, not {mode!r}")
+        self.kernel, self.instructions = kernel, instructions
+        flags = [pc_flags(i) for i in instructions]
+        self.launch = launch_module.Launch(
+            int(np.prod(kernel.grid)), int(np.prod(kernel.cluster)), int(np.prod(kernel.block)), flags,
+            [_wait_count(i) for i in instructions], mode == "strict",
+        )  # fmt: skip
+        self.registers = registers.RegisterState(registers.uses_of(instructions))
+        self._handlers = {int(kind): handler for kind, handler in _HANDLERS.items()}
+        self._handlers[int(Event.ISSUED)] = _issued
+        self._handlers[int(Event.TMA_ISSUED)] = _copy_issued
+        self._is_kind = _lookup([*_HANDLERS, Event.TMA_ISSUED, Event.CTA_STARTED])
+        self._is_register_kind = _lookup(registers.KINDS)
+        self._checked = np.array([*(f & _CHECKED_WHEN_ISSUED != 0 for f in flags), False], bool)
+        self._touching = np.append(self.registers.uses.touching, False)
+        self._times: dict[int, int] = {}
+        self.events = 0
+
+    def feed(
+        self, events: np.ndarray, lanes: np.ndarray, warps: np.ndarray, ctas: np.ndarray, lanes_start: int = 0
+    ) -> None:
+        """Check the next events (EVENT). ``lanes``: the rows of addresses from ``lanes_start`` on that MEMORY events of this
+        chunk name; ``warps``, ``ctas``: WARP_INFO and CTA_INFO of the launch, filled for those that have started."""
+        rows = np.arange(self.events, self.events + len(events))
+        self.events += len(events)
+        kinds, issued = events["kind"], events["kind"] == Event.ISSUED
+        wanted = self._is_kind[kinds] | (issued & self._checked[events["pc"]])
+        self._find_footprints(events)
+        self.launch.lanes, self.launch.lanes_start = lanes, lanes_start
+        for event, row in zip(events[wanted].tolist(), rows[wanted].tolist(), strict=True):
+            e = launch_module.Happening(*event, row)
+            if e.kind == Event.CTA_STARTED:
+                place = ctas[e.cta]
+                barriers.cta_started(self.launch, e, int(place["cluster"]), int(place["cluster_rank"]))
+            else:
+                self._handlers[e.kind](self.launch, e)
+        self._feed_registers(events, rows)
+
+    def finish(self) -> list[Hazard]:
+        """Return what was found, in the order of the second access."""
+        words = Words(self.kernel, self.launch.warps_per_cta, self.launch.mbarrier_addresses)
+        tables = self.launch.tables
+        found = hazards_of(words, tables.findings[: int(tables.scalars[t.FINDS])])
+        r = self.registers
+        found += register_hazards(words, r.found[: int(r.count[0])], r.uses.names, self._times)
+        return sorted(found, key=lambda h: h.second.event)
+
+    def _feed_registers(self, events: np.ndarray, rows: np.ndarray) -> None:
+        if not self.registers.uses.names or not len(events):
+            return
+        kinds, issued = events["kind"], events["kind"] == Event.ISSUED
+        wanted = self._is_register_kind[kinds] & (~issued | (self._touching[events["pc"]] & (events["mask"] != 0)))
+        self.registers.feed(events[wanted], rows[wanted])
+        for row in self.registers.found[: int(self.registers.count[0]), 5]:
+            if rows[0] <= row <= rows[-1]:
+                self._times[int(row)] = int(events["time"][row - rows[0]])
+        per_cta = self.launch.warps_per_cta
+        for cta in events["cta"][kinds == Event.CTA_ENDED]:
+            self.registers.forget(list(range(int(cta) * per_cta, (int(cta) + 1) * per_cta)))
+
+    def _find_footprints(self, events: np.ndarray) -> None:
+        """Find, for every new wgmma operand in shared memory, which granules it covers."""
+        at = np.flatnonzero(events["kind"] == Event.WGMMA_ISSUED)
+        if not len(at):
+            return
+        footprints = self.launch.footprints
+        for which, field in enumerate("ab"):
+            for pc, bits in set(zip(events["pc"][at].tolist(), events[field][at].tolist(), strict=True)):
+                if (pc, which, bits) in footprints or (which == 0 and bits == -1):
+                    continue
+                instruction = self.instructions[pc]
+                transpose = is_transposed(instruction, which)
+                addresses = operand_addresses(instruction.opcode, "ab"[which], bits & (1 << 64) - 1, transpose)
+                footprints[pc, which, bits] = _runs(np.unique(addresses >> 4))
+
+
+def _runs(granules: np.ndarray) -> np.ndarray:
+    """Return the spans that sorted granules make; slot and CTA are filled in when they are used."""
+    starts = np.flatnonzero(np.diff(granules, prepend=granules[0] - 2) != 1)
+    ends = np.append(starts[1:], len(granules)) - 1
+    spans = np.full((len(starts), 4), -1, np.int64)
+    spans[:, 1] = granules[starts] * 16
+    spans[:, 2] = (granules[ends] - granules[starts] + 1) * 16
+    return spans
+
+
+def _issued(launch: launch_module.Launch, e: launch_module.Happening) -> None:
+    """An instruction that has no event of its own: cp.async and what waits for it, and everything .aligned."""
+    flags = launch.flags[e.pc]
+    if e.mask == 0:
+        return
+    alive = launch.warps[e.warp].alive
+    if flags & launch_module.PC_ALIGNED and e.mask != alive:
+        launch.report(t.DIVERGENT, e, a=e.mask, b=alive)
+    if flags & ~launch_module.PC_ALIGNED & _CHECKED_WHEN_ISSUED:
+        accesses.cp_async(launch, e)
+
+
+def _copy_issued(launch: launch_module.Launch, e: launch_module.Happening) -> None:
+    barriers.copy_completes_on(launch, e)
+    accesses.copy_issued(launch, e)
+
+
+def is_transposed(instruction: Instruction, which: int) -> bool:
+    """Return the value of imm-trans-a (``which`` 0) or imm-trans-b of a wgmma; False where it has none."""
+    if not set(instruction.types[1:]) <= {"f16", "bf16"}:
+        return False
+    trailing = [o.value for o in instruction.operands if isinstance(o, Imm)]
+    in_registers = isinstance(instruction.operands[1], Vector)
+    transposes = trailing[-1:] if in_registers else trailing[-2:]
+    position = 0 if in_registers else which
+    return bool(transposes[position]) if len(transposes) > position else False
+
+
+def pc_flags(instruction: Instruction) -> int:
+    """Return what the stream must know of an instruction beyond its events (PC_ flags)."""
+    opcode = instruction.opcode
+    parts = opcode.replace("::", ".").split(".")
+    flags = 0
+    if "relaxed" in parts:
+        flags |= launch_module.PC_RELAXED
+    if "multicast" in parts:
+        flags |= launch_module.PC_MULTICAST
+    if "aligned" in parts or (instruction.base == "bar" and "warp" not in parts):
+        flags |= launch_module.PC_ALIGNED
+    if instruction.base in ("bar", "barrier") and "warp" not in parts and _has_count(instruction):
+        flags |= launch_module.PC_COUNT
+    if opcode.startswith("cp.async") and not opcode.startswith(("cp.async.bulk", "cp.async.mbarrier")):
+        if "commit_group" in parts:
+            flags |= launch_module.PC_CP_COMMIT
+        elif "wait_group" in parts:
+            flags |= launch_module.PC_CP_WAIT
+        elif "wait_all" in parts:
+            flags |= launch_module.PC_CP_WAIT_ALL
+        else:
+            flags |= launch_module.PC_CP_COPY
+    if opcode.startswith("cp.async.mbarrier.arrive"):
+        flags |= launch_module.PC_CP_ARRIVE
+    return flags
+
+
+def _has_count(instruction: Instruction) -> bool:
+    operands = len(instruction.operands)
+    return operands > 3 if "red" in instruction.modifiers else operands > 1
+
+
+def _wait_count(instruction: Instruction) -> int:
+    if "wait_group" in instruction.modifiers and instruction.operands and isinstance(instruction.operands[0], Imm):
+        return instruction.operands[0].value
+    return 0
+
+
+def _lookup(kinds: Iterable[int]) -> np.ndarray:
+    table = np.zeros(256, bool)
+    table[[int(kind) for kind in kinds]] = True
+    return table

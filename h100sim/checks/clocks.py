@@ -1,0 +1,109 @@
+"""Vector clocks: what a warp, a barrier or an asynchronous operation knows to have happened.
+
+A clock has one column for each warp of its cluster and one for each counter that asynchronous operations complete on (an
+mbarrier's phases, a thread's bulk groups, a warpgroup's wgmmas, a warp's cp.asyncs), in five blocks: what happened before
+(:data:`KNOWN`), and the parts of it that proxy fences have ordered for the async proxy (:data:`SHARED_FENCED`,
+:data:`GLOBAL_FENCED`), that a tensormap acquire fence has (:data:`MAP_FENCED`), and the mbarrier inits that
+fence.mbarrier_init has made visible (:data:`INITS_FENCED`).
+
+Knowledge of CTAs in other clusters stands apart (``foreign``: known, global fenced, map fenced, a column for every warp of the
+launch); it exists only once a kernel has released something in global memory, since before that nobody can have any.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+KNOWN, SHARED_FENCED, GLOBAL_FENCED, MAP_FENCED, INITS_FENCED = range(5)
+BLOCKS = 5
+_FOREIGN_BLOCKS = (KNOWN, GLOBAL_FENCED, MAP_FENCED)
+
+
+class Clock:
+    """One vector clock. ``columns`` int32 (BLOCKS, n) grows as counters are added; missing columns are 0."""
+
+    __slots__ = ("columns", "foreign")
+
+    def __init__(self, width: int):
+        self.columns = np.zeros((BLOCKS, width), np.int32)
+        self.foreign: np.ndarray | None = None
+
+    def copy(self) -> Clock:
+        other = Clock.__new__(Clock)
+        other.columns = self.columns.copy()
+        other.foreign = None if self.foreign is None else self.foreign.copy()
+        return other
+
+    def clear(self) -> None:
+        self.columns.fill(0)
+        self.foreign = None
+
+    def widen(self, width: int) -> None:
+        """Make room for columns up to ``width``."""
+        if (before := self.columns.shape[1]) < width:
+            wider = np.zeros((BLOCKS, max(width, before + 16)), np.int32)
+            wider[:, :before] = self.columns
+            self.columns = wider
+
+    def knows(self, column: int, value: int, block: int = KNOWN) -> bool:
+        """Has a column of a block reached a value?"""
+        return column < self.columns.shape[1] and self.columns[block, column] >= value
+
+    def learn(self, column: int, value: int) -> None:
+        """Let a counter have reached a value."""
+        self.widen(column + 1)
+        if self.columns[KNOWN, column] < value:
+            self.columns[KNOWN, column] = value
+
+    def join(self, other: Clock) -> None:
+        """Know what ``other`` knows too."""
+        self.widen(width := other.columns.shape[1])
+        mine = self.columns if self.columns.shape[1] == width else self.columns[:, :width]
+        np.maximum(mine, other.columns, out=mine)
+        if other.foreign is not None:
+            self._join_foreign(other.foreign)
+
+    def meet(self, other: Clock) -> None:
+        """Know only what ``other`` knows too."""
+        width = min(self.columns.shape[1], other.columns.shape[1])
+        self.columns[:, width:] = 0
+        mine = self.columns[:, :width]
+        np.minimum(mine, other.columns[:, :width], out=mine)
+        if self.foreign is not None:
+            self.foreign = None if other.foreign is None else np.minimum(self.foreign, other.foreign)
+
+    def fence(self, block: int) -> None:
+        """Let a block know all that is known."""
+        np.maximum(self.columns[block], self.columns[KNOWN], out=self.columns[block])
+        if self.foreign is not None and block in (GLOBAL_FENCED, MAP_FENCED):
+            at = _FOREIGN_BLOCKS.index(block)
+            np.maximum(self.foreign[at], self.foreign[0], out=self.foreign[at])
+
+    def publish(self, other: Clock, members: np.ndarray, warps: int) -> None:
+        """Take what a warp of a cluster knows into the clock of a place that warps of any cluster may read.
+
+        ``members``: the launch-wide numbers of the warps of that cluster, by column; ``warps``: warps of the launch.
+        """
+        self.join(other)
+        if self.foreign is None:
+            self.foreign = np.zeros((len(_FOREIGN_BLOCKS), warps), np.int32)
+        for at, block in enumerate(_FOREIGN_BLOCKS):
+            known = other.columns[block, : len(members)]
+            self.foreign[at, members] = np.maximum(self.foreign[at, members], known)
+
+    def acquire(self, place: Clock, is_same_cluster: bool, members: np.ndarray) -> None:
+        """Learn what was published at a place; counters are known only within the cluster that published last."""
+        if is_same_cluster:
+            self.join(place)
+        if place.foreign is None:
+            return
+        self._join_foreign(place.foreign)
+        for at, block in enumerate(_FOREIGN_BLOCKS):
+            mine = self.columns[block, : len(members)]
+            np.maximum(mine, place.foreign[at, members], out=mine)
+
+    def _join_foreign(self, foreign: np.ndarray) -> None:
+        if self.foreign is None:
+            self.foreign = foreign.copy()
+        else:
+            np.maximum(self.foreign, foreign, out=self.foreign)

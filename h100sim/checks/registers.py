@@ -1,0 +1,292 @@
+"""Registers of wgmma in flight: what may touch the accumulator and the A fragment before wait_group, and after which fence.
+
+Spec: PTX ISA 9.1, "Asynchronous Warpgroup Level Matrix Instructions: wgmma.fence", "wgmma.mma_async": registers of a pending
+wgmma must not be read or written, wgmma.fence must stand before the first wgmma and between any other access to its registers
+and the wgmma, except between wgmmas of the same shape on the same accumulator. The machine gives such programs the values of
+program order, as ptxas does (it inserts waits), so only this check finds them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..native import jit
+from ..ptx.module import Address, Imm, Instruction, Operand, Pair, Reg, Vector
+from ..trace import Event
+
+#: Instructions without a destination register: all their operands are read.
+_NO_DESTINATION = frozenset(
+    [
+        "st",
+        "red",
+        "stmatrix",
+        "mbarrier",
+        "cp",
+        "bar",
+        "barrier",
+        "fence",
+        "membar",
+        "prefetch",
+        "prefetchu",
+        "bra",
+        "brx",
+        "call",
+        "ret",
+        "exit",
+        "trap",
+        "setmaxnreg",
+        "nanosleep",
+        "wgmma",
+        "griddepcontrol",
+        "discard",
+        "applypriority",
+    ]
+)
+
+# What was found; the numbers continue those of tables.py.
+PENDING_ACCUMULATOR, PENDING_FRAGMENT, MISSING_FENCE, OTHER_SHAPE, UNINITIALISED_ACCUMULATOR = range(32, 37)
+
+# Columns of what is kept for a register of a warp.
+_PENDING_D, _PENDING_A, _EPOCH, _TOUCHED_PC, _TOUCHED_EVENT, _WRITTEN, _SHAPE, _SHAPE_EPOCH, _WGMMA_PC, _WGMMA_EVENT = (
+    range(10)
+)
+_COLUMNS = 10
+
+# Columns of what is kept for a warp.
+_DONE, _FENCES, _END = range(3)
+_RING = 16
+
+#: Columns of a finding: code, register, then (warp, pc, cta, event, time) of both sides, count, event last counted.
+FOUND_COLUMNS = 14
+FOUND_MAX = 256
+
+_ISSUED, _WGMMA_ISSUED, _FENCED = int(Event.ISSUED), int(Event.WGMMA_ISSUED), int(Event.WGMMA_FENCED)
+_COMMITTED, _WAITED = int(Event.WGMMA_COMMITTED), int(Event.WGMMA_WAITED)
+KINDS = (_ISSUED, _WGMMA_ISSUED, _FENCED, _COMMITTED, _WAITED)
+
+
+@dataclass(frozen=True)
+class Uses:
+    """Which of the registers that some wgmma uses each instruction touches.
+
+    ``starts`` (instructions + 1) delimits, for each instruction, ``registers`` (numbers) and ``roles`` (1 read, 2 written; for a
+    wgmma 1 fragment A, 2 accumulator). ``is_wgmma`` marks wgmma.mma_async, ``shapes`` numbers their opcodes, ``reads_d`` tells
+    those whose scale-d is an immediate other than 0. ``names`` are the registers' names.
+    """
+
+    starts: np.ndarray
+    registers: np.ndarray
+    roles: np.ndarray
+    is_wgmma: np.ndarray
+    shapes: np.ndarray
+    reads_d: np.ndarray
+    names: tuple[str, ...]
+
+    @property
+    def touching(self) -> np.ndarray:
+        """Return, for each instruction, whether it touches any of the registers."""
+        return np.diff(self.starts) > 0
+
+
+def uses_of(instructions: tuple[Instruction, ...]) -> Uses:
+    """Return which registers of wgmmas the instructions of a function touch."""
+    multiplies = [is_multiply(i) for i in instructions]
+    numbers: dict[int, int] = {}
+    names: list[str] = []
+    for instruction, multiply in zip(instructions, multiplies, strict=True):
+        if multiply:
+            for register, _ in _wgmma_uses(instruction):
+                if register.register.index not in numbers:
+                    numbers[register.register.index] = len(numbers)
+                    names.append(register.register.name)
+    starts, registers, roles = [0], [], []
+    shapes: dict[str, int] = {}
+    for instruction, multiply in zip(instructions, multiplies, strict=True):
+        found = _wgmma_uses(instruction) if multiply else _uses(instruction)
+        for register, role in found:
+            if register.register.index in numbers:
+                registers.append(numbers[register.register.index])
+                roles.append(role)
+        starts.append(len(registers))
+    return Uses(
+        starts=np.array(starts, np.int64),
+        registers=np.array(registers, np.int64),
+        roles=np.array(roles, np.int64),
+        is_wgmma=np.array(multiplies, bool),
+        shapes=np.array([shapes.setdefault(i.opcode, len(shapes) + 1) for i in instructions], np.int64),
+        reads_d=np.array([m and _reads_accumulator(i) for i, m in zip(instructions, multiplies, strict=True)], bool),
+        names=tuple(names),
+    )
+
+
+def is_multiply(instruction: Instruction) -> bool:
+    """Is this a wgmma.mma_async?"""
+    return instruction.base == "wgmma" and "mma_async" in instruction.modifiers
+
+
+def _wgmma_uses(instruction: Instruction) -> list[tuple[Reg, int]]:
+    accumulator = _registers(instruction.operands[0])
+    fragment = _registers(instruction.operands[1]) if isinstance(instruction.operands[1], Vector) else []
+    return [*((r, 2) for r in accumulator), *((r, 1) for r in fragment)]
+
+
+def _uses(instruction: Instruction) -> list[tuple[Reg, int]]:
+    found: dict[tuple[int, int], tuple[Reg, int]] = {}
+    for position, operand in enumerate(instruction.operands):
+        written = position == 0 and instruction.base not in _NO_DESTINATION and not isinstance(operand, Address)
+        for register in _registers(operand):
+            found[register.register.index, written] = (register, 2 if written else 1)
+    return list(found.values())
+
+
+def _registers(operand: Operand) -> list[Reg]:
+    if isinstance(operand, Reg):
+        return [operand]
+    if isinstance(operand, Vector):
+        return [r for element in operand.elements for r in _registers(element)]
+    if isinstance(operand, Pair):
+        return _registers(operand.first) + _registers(operand.second)
+    if isinstance(operand, Address):
+        base = [operand.base] if isinstance(operand.base, Reg) else []
+        return base + [r for element in operand.extra for r in _registers(element)]
+    return []
+
+
+def _reads_accumulator(instruction: Instruction) -> bool:
+    position = 3 + ("sp" in instruction.modifiers) * 2
+    scale = instruction.operands[position] if len(instruction.operands) > position else None
+    return isinstance(scale, Imm) and scale.value != 0
+
+
+class RegisterState:
+    """What is known of the wgmma registers of the warps that run now, and what was found (``found``, FOUND_COLUMNS)."""
+
+    def __init__(self, uses: Uses):
+        self.uses = uses
+        self.slots: dict[int, int] = {}
+        self.free: list[int] = []
+        n = len(uses.names)
+        self.registers = np.zeros((0, n, _COLUMNS), np.int32)
+        self.warps = np.zeros((0, 3), np.int64)
+        self.ends = np.zeros((0, _RING), np.int64)
+        self.found = np.zeros((FOUND_MAX, FOUND_COLUMNS), np.int64)
+        self.count = np.zeros(1, np.int64)
+
+    def feed(self, events: np.ndarray, rows: np.ndarray) -> None:
+        """Check events (EVENT) whose rows in the trace are ``rows``: those of :data:`KINDS`, ISSUED only where it touches."""
+        if not len(events):
+            return
+        warps = np.unique(events["warp"])
+        slot_of = np.zeros(int(warps.max()) + 1, np.int64)
+        for warp in warps:
+            slot_of[warp] = self._slot(int(warp))
+        columns = [
+            events[name].astype(np.int64) for name in ("kind", "warp", "pc", "cta", "time", "mask", "a", "c", "d")
+        ]
+        u = self.uses
+        _run(
+            np.stack([*columns, rows], axis=1), slot_of, self.registers, self.warps, self.ends, u.starts, u.registers, u.roles,
+            u.is_wgmma, u.shapes, u.reads_d, self.found, self.count,
+        )  # fmt: skip
+
+    def forget(self, warps: list[int]) -> None:
+        """The warps have ended."""
+        for warp in warps:
+            if (slot := self.slots.pop(warp, None)) is not None:
+                self.free.append(slot)
+
+    def _slot(self, warp: int) -> int:
+        if warp in self.slots:
+            return self.slots[warp]
+        if not self.free:
+            before, more = len(self.registers), max(len(self.registers), 16)
+            self.registers = np.concatenate([self.registers, np.zeros((more, *self.registers.shape[1:]), np.int32)])
+            self.warps = np.concatenate([self.warps, np.zeros((more, 3), np.int64)])
+            self.ends = np.concatenate([self.ends, np.zeros((more, _RING), np.int64)])
+            self.free = list(range(before, before + more))
+        slot = self.slots[warp] = self.free.pop()
+        self.registers[slot], self.warps[slot], self.ends[slot] = 0, 0, 0
+        self.registers[slot, :, _EPOCH] = -1
+        return slot
+
+
+@jit
+def _find(found, count, code, register, first, pc_first, second):
+    """Add a finding of an event (``second``) about what the register's record says (``first``)."""
+    for k in range(count[0]):
+        f = found[k]
+        if f[0] == code and f[3] == pc_first and f[8] == second[2]:
+            if f[13] != second[9]:
+                f[12] += 1
+                f[13] = second[9]
+            return
+    if count[0] >= found.shape[0]:
+        return
+    f = found[count[0]]
+    count[0] += 1
+    f[0], f[1] = code, register
+    f[2], f[3], f[4], f[5], f[6] = second[1], pc_first, second[3], first, -1
+    f[7], f[8], f[9], f[10], f[11] = second[1], second[2], second[3], second[9], second[4]
+    f[12], f[13] = 1, second[9]
+
+
+@jit
+def _run(events, slot_of, registers, warps, ends, starts, numbers, roles, is_wgmma, shapes, reads_d, found, count):
+    for i in range(events.shape[0]):
+        e = events[i]
+        kind, slot, pc = e[0], slot_of[e[1]], e[2]
+        w, table = warps[slot], registers[slot]
+        if kind == _ISSUED:
+            if e[5] != 0 and not is_wgmma[pc]:
+                for k in range(starts[pc], starts[pc + 1]):
+                    _touch(table, w, numbers[k], roles[k], e, found, count)
+        elif kind == _WGMMA_ISSUED:
+            reads = reads_d[pc] or e[8] == 1
+            for k in range(starts[pc], starts[pc + 1]):
+                _multiply(table, w, numbers[k], roles[k], e, shapes[pc], reads, found, count)
+            for k in range(starts[pc], starts[pc + 1]):
+                r = table[numbers[k]]
+                r[_PENDING_D if roles[k] == 2 else _PENDING_A] = e[7] + 1
+                r[_WGMMA_PC], r[_WGMMA_EVENT] = pc, e[9]
+                if roles[k] == 2:
+                    r[_WRITTEN], r[_SHAPE], r[_SHAPE_EPOCH] = 1, shapes[pc], w[_FENCES]
+        elif kind == _FENCED:
+            w[_FENCES] += 1
+        elif kind == _COMMITTED:
+            if e[7] >= 0:
+                w[_END] = e[7] + 1
+            ends[slot, e[6] % _RING] = w[_END]
+        elif kind == _WAITED and e[6] >= 0:
+            w[_DONE] = max(w[_DONE], ends[slot, e[6] % _RING])
+
+
+@jit
+def _touch(table, w, register, role, e, found, count):
+    """An ordinary instruction reads or writes a register."""
+    r = table[register]
+    if r[_PENDING_D] > w[_DONE]:
+        _find(found, count, PENDING_ACCUMULATOR, register, r[_WGMMA_EVENT], r[_WGMMA_PC], e)
+    elif role == 2 and r[_PENDING_A] > w[_DONE]:
+        _find(found, count, PENDING_FRAGMENT, register, r[_WGMMA_EVENT], r[_WGMMA_PC], e)
+    r[_EPOCH], r[_TOUCHED_PC], r[_TOUCHED_EVENT] = w[_FENCES], e[2], e[9]
+    if role == 2:
+        r[_WRITTEN] = 1
+
+
+@jit
+def _multiply(table, w, register, role, e, shape, reads, found, count):
+    """A wgmma uses a register as accumulator (role 2) or fragment (role 1)."""
+    r = table[register]
+    if r[_EPOCH] == w[_FENCES]:
+        _find(found, count, MISSING_FENCE, register, r[_TOUCHED_EVENT], r[_TOUCHED_PC], e)
+    elif w[_FENCES] == 0:
+        _find(found, count, MISSING_FENCE, register, -1, -1, e)
+    if role == 2:
+        if r[_SHAPE] > 0 and r[_SHAPE] != shape and r[_SHAPE_EPOCH] == w[_FENCES]:
+            _find(found, count, OTHER_SHAPE, register, r[_WGMMA_EVENT], r[_WGMMA_PC], e)
+        if reads and r[_WRITTEN] == 0:
+            _find(found, count, UNINITIALISED_ACCUMULATOR, register, -1, -1, e)
+    elif r[_PENDING_D] > w[_DONE]:
+        _find(found, count, PENDING_ACCUMULATOR, register, r[_WGMMA_EVENT], r[_WGMMA_PC], e)

@@ -1,0 +1,313 @@
+"""Shadow memory in compiled code: which accesses touched the bytes of a granule last, and what a new access runs into.
+
+A new access is compared with every record whose bytes it touches. An older access that happened before a write, or before a
+later read of the same reader, is then forgotten for those bytes: whatever races with it also races with the newer one.
+
+Compiled functions take the addresses of the tables in one array (:func:`addresses_of`), so that few types are involved and they
+compile in seconds.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import carray
+
+from ..native import as_pointer, i64, jit
+from . import tables as t
+from .clocks import GLOBAL_FENCED, KNOWN, MAP_FENCED, SHARED_FENCED
+
+# How an older access stands to a newer one.
+_APART, _SUBSUMED, _ORDERED, _UNORDERED, _UNFENCED, _UNFENCED_READ, _ON_MBARRIER = range(7)
+
+_ALL = 0xFFFF
+
+# The knowledge that an access is made with: address and width of the clock's columns, address and width of foreign ones.
+_COLUMNS, _WIDTH, _FOREIGN, _WARPS, _FOREIGN_UNKNOWN = range(5)
+
+
+def addresses_of(tables: t.Tables) -> np.ndarray:
+    """Return the addresses of all arrays and the number of page keys; valid as long as the tables are."""
+    return np.array([*(array.ctypes.data for array in tables), len(tables.page_keys) // 2], np.int64)
+
+
+@jit
+def _scalars(T):
+    return i64(T[0], t.SCALARS)
+
+
+@jit
+def _record(T, record):
+    return i64(T[1] + record * 24, 3)
+
+
+@jit
+def _entry(T, entry):
+    return i64(T[2] + entry * 8 * t.ENTRY_COLUMNS, t.ENTRY_COLUMNS)
+
+
+@jit
+def drop(T, entry):
+    """Refer to an entry once less; it is freed with the last reference."""
+    x, s = _entry(T, entry), _scalars(T)
+    x[t.KEPT] -= 1
+    if x[t.KEPT] == 0:
+        x[t.NEXT] = s[t.ENTRY_HEAD]
+        s[t.ENTRY_HEAD] = entry
+        s[t.ENTRIES_FREE] += 1
+
+
+@jit
+def _free_record(T, record):
+    s = _scalars(T)
+    drop(T, _record(T, record)[0])
+    _record(T, record)[2] = s[t.RECORD_HEAD]
+    s[t.RECORD_HEAD] = record
+    s[t.RECORDS_FREE] += 1
+
+
+@jit
+def find(T, code, space, cta, low, high, old, new, a, b):
+    """Add a finding, or widen the one of the same two instructions. ``old`` and ``new`` are entries, -1 for none."""
+    s = _scalars(T)
+    n = s[t.FINDS]
+    first_pc = _entry(T, old)[t.PC] if old >= 0 else np.int64(-1)
+    second_pc = _entry(T, new)[t.PC] if new >= 0 else np.int64(-1)
+    event = _entry(T, new)[t.EVENT] if new >= 0 else np.int64(-1)
+    for k in range(n):
+        f = i64(T[7] + k * 8 * t.FINDING_COLUMNS, t.FINDING_COLUMNS)
+        if (
+            f[t.F_CODE] == code
+            and f[t.F_FIRST + 1] == first_pc
+            and f[t.F_SECOND + 1] == second_pc
+            and f[t.F_SPACE] == space
+        ):
+            if f[t.F_LAST] != event:
+                f[t.F_COUNT] += 1
+                f[t.F_LAST] = event
+            elif f[t.F_COUNT] == 1 and f[t.F_CTA] == cta:
+                f[t.F_LOW] = min(f[t.F_LOW], low)
+                f[t.F_HIGH] = max(f[t.F_HIGH], high)
+            return
+    if n >= t.FINDINGS_MAX:
+        return
+    s[t.FINDS] = n + 1
+    f = i64(T[7] + n * 8 * t.FINDING_COLUMNS, t.FINDING_COLUMNS)
+    f[t.F_CODE], f[t.F_SPACE], f[t.F_CTA], f[t.F_LOW], f[t.F_HIGH] = code, space, cta, low, high
+    f[t.F_COUNT], f[t.F_LAST], f[t.F_A], f[t.F_B] = 1, event, a, b
+    for k in range(2):
+        entry = old if k == 0 else new
+        at = t.F_FIRST + 7 * k
+        for column in range(at, at + 7):
+            f[column] = -1
+        if entry >= 0:
+            e = _entry(T, entry)
+            f[at], f[at + 1], f[at + 2], f[at + 3] = e[t.WARP], e[t.PC], e[t.CTA], e[t.EVENT]
+            f[at + 4], f[at + 5], f[at + 6] = e[t.TIME], e[t.FLAGS], e[t.OBJECT]
+
+
+@jit
+def _knows(k, block, column, value):
+    """Has a column of the clock reached a value?"""
+    width = k[_WIDTH]
+    return column < width and carray(as_pointer(k[_COLUMNS]), (5 * width,), np.int32)[block * width + column] >= value
+
+
+@jit
+def _relation(x, y, k):
+    """Return how access ``x`` stands to a later access ``y`` of its bytes, made with knowledge ``k``."""
+    before, after = x[t.FLAGS], y[t.FLAGS]
+    if x[t.OPERATION] >= 0 and x[t.OPERATION] == y[t.OPERATION]:
+        return _APART
+    if before & t.MBARRIER_WORD and not after & t.MBARRIER_WORD:
+        return _ON_MBARRIER
+    both_strong = before & t.STRONG and after & t.STRONG
+    if not (before | after) & t.WRITE or both_strong:
+        same = x[t.WARP] == y[t.WARP] and before == after and x[t.COLUMN] == y[t.COLUMN]
+        return _SUBSUMED if same else _APART
+    needed = x[t.VALUE]
+    crosses = after & t.ASYNC_PROXY and not before & t.ASYNC_PROXY
+    is_fenced = True
+    if x[t.CLUSTER] == y[t.CLUSTER]:
+        if not _knows(k, KNOWN, x[t.COLUMN], needed):
+            return _UNORDERED
+        if crosses:
+            block = MAP_FENCED if after & t.TENSORMAP else SHARED_FENCED if after & t.IN_SHARED else GLOBAL_FENCED
+            is_fenced = _knows(k, block, x[t.COLUMN], needed)
+    elif k[_FOREIGN_UNKNOWN] == 0:
+        if k[_FOREIGN] == 0:
+            return _UNORDERED
+        # Which warp learned first that a load had read its source is not kept: any knowledge of its CTA will do.
+        needed = np.int64(1) if (before & t.TMA and before & t.READ) or before & t.CP_ASYNC else x[t.SEEN]
+        foreign = carray(as_pointer(k[_FOREIGN]), (3 * k[_WARPS],), np.int32)
+        if foreign[x[t.WARP]] < needed:
+            return _UNORDERED
+        if crosses:
+            is_fenced = foreign[(2 if after & t.TENSORMAP else 1) * k[_WARPS] + x[t.WARP]] >= needed
+    if not is_fenced:
+        return _UNFENCED if before & t.WRITE else _UNFENCED_READ
+    return _ON_MBARRIER if before & t.MBARRIER_WORD else _ORDERED
+
+
+@jit
+def _low_byte(mask):
+    k = 0
+    while k < 15 and not mask >> k & 1:
+        k += 1
+    return k
+
+
+@jit
+def _report(T, verdict, old, new, cta, granule, mask):
+    before, after = _entry(T, old)[t.FLAGS], _entry(T, new)[t.FLAGS]
+    code = t.RACE
+    if verdict == _UNFENCED:
+        code = t.PROXY_RACE
+    elif verdict == _UNFENCED_READ:
+        code = t.STRICT_WAR
+    elif verdict == _ON_MBARRIER:
+        code = t.MISUSE_WORD
+    elif before & t.MBARRIER_WORD and after & t.MBARRIER_WORD:
+        code = t.INIT_RACE
+    high = 16
+    while high > 1 and not mask >> (high - 1) & 1:
+        high -= 1
+    space = 1 if after & t.IN_SHARED else 0
+    find(T, code, space, cta, granule * 16 + _low_byte(mask), granule * 16 + high, old, new, 0, 0)
+
+
+@jit
+def _touch(T, heads, index, granule, mask, new, k, cta):
+    """Compare an access with those before it in one granule, then record it; return how many it has found there.
+
+    ``heads[index]`` is the granule's list.
+    """
+    s, y = _scalars(T), _entry(T, new)
+    writes = y[t.FLAGS] & t.WRITE
+    previous, record = np.int64(-1), np.int64(heads[index])
+    is_recorded = False
+    length = 0
+    while record >= 0:
+        r = _record(T, record)
+        old, following = r[0], r[2]
+        overlap = r[1] & mask
+        if old == new:
+            r[1] |= mask
+            is_recorded = True
+        elif overlap:
+            if s[t.LAST_ENTRY] != old:
+                s[t.LAST_ENTRY], s[t.LAST_VERDICT] = old, _relation(_entry(T, old), y, k)
+            verdict = s[t.LAST_VERDICT]
+            if verdict >= _UNORDERED and (verdict != _UNFENCED_READ or s[t.STRICT]):
+                _report(T, verdict, old, new, cta, granule, overlap)
+            if verdict != _ON_MBARRIER and (verdict == _SUBSUMED or (writes and verdict >= _ORDERED)):
+                r[1] &= _ALL & ~mask
+                if r[1] == 0:
+                    if previous < 0:
+                        heads[index] = following
+                    else:
+                        _record(T, previous)[2] = following
+                    _free_record(T, record)
+                    record = following
+                    continue
+        length += 1
+        previous = record
+        record = following
+    if not is_recorded:
+        record = s[t.RECORD_HEAD]
+        r = _record(T, record)
+        s[t.RECORD_HEAD] = r[2]
+        s[t.RECORDS_FREE] -= 1
+        r[0], r[1], r[2] = new, mask, np.int64(heads[index])
+        heads[index] = record
+        y[t.KEPT] += 1
+    return length
+
+
+@jit
+def _page_of(T, key):
+    """Return the page of global granules with a number, new if need be."""
+    slots = T[8]
+    keys, s = i64(T[5], 2 * slots), _scalars(T)
+    slot = key % slots
+    while keys[2 * slot] >= 0:
+        if keys[2 * slot] == key:
+            return keys[2 * slot + 1]
+        slot = (slot + 1) % slots
+    page = s[t.PAGES]
+    s[t.PAGES] = page + 1
+    keys[2 * slot], keys[2 * slot + 1] = key, page
+    return page
+
+
+@jit
+def _shorten(T, heads, index):
+    """Forget the oldest read or strong access of a granule; a plain write is never forgotten here."""
+    previous, before_victim, victim = np.int64(-1), np.int64(-1), np.int64(-1)
+    record = np.int64(heads[index])
+    while record >= 0:
+        if _entry(T, _record(T, record)[0])[t.FLAGS] & (t.WRITE | t.STRONG) != t.WRITE:
+            victim, before_victim = record, previous
+        previous, record = record, _record(T, record)[2]
+    if victim >= 0 and before_victim >= 0:
+        _record(T, before_victim)[2] = _record(T, victim)[2]
+        _free_record(T, victim)
+
+
+@jit
+def touch_spans(T, spans, new, k):
+    """Compare an access with those before it and record it.
+
+    ``spans`` int64 (n, 4): slot of the CTA whose shared memory it is (-1: global), first byte, bytes, CTA. ``new``: its entry,
+    freed at the end if nothing refers to it. ``k``: its knowledge, see :func:`knowledge`.
+    """
+    s, y = _scalars(T), _entry(T, new)
+    s[t.LAST_ENTRY] = -1
+    flags = y[t.FLAGS]
+    for i in range(spans.shape[0]):
+        slot, position, cta = spans[i, 0], spans[i, 1], spans[i, 3]
+        end = position + spans[i, 2]
+        while position < end:
+            granule = position >> 4
+            last = min(end, (granule + 1) << 4)
+            mask = (_ALL >> (16 - (last - position))) << (position & 15)
+            if slot >= 0:
+                if granule >= t.GRANULES:
+                    break
+                written = carray(as_pointer(T[4] + slot * 2 * t.GRANULES), (t.GRANULES,), np.uint16)
+                missing = mask & ~np.int64(written[granule])
+                if flags & t.READ and missing:
+                    find(T, t.UNINITIALISED, 1, cta, granule * 16 + _low_byte(missing), last, -1, new, 0, 0)
+                if flags & t.WRITE:
+                    written[granule] |= mask
+                heads = carray(as_pointer(T[3] + slot * 4 * t.GRANULES), (t.GRANULES,), np.int32)
+                _touch(T, heads, granule, granule, mask, new, k, cta)
+            else:
+                page, index = _page_of(T, granule // t.PAGE_GRANULES), granule % t.PAGE_GRANULES
+                heads = carray(as_pointer(T[6] + page * 4 * t.PAGE_GRANULES), (t.PAGE_GRANULES,), np.int32)
+                if _touch(T, heads, index, granule, mask, new, k, cta) > t.GLOBAL_READERS:
+                    _shorten(T, heads, index)
+            position = last
+    y[t.KEPT] += 1
+    drop(T, new)
+
+
+@jit
+def close_shared(T, slot, cta, k):
+    """Forget the shared memory of a CTA that has ended. ``k``: all that its warps knew; a bulk load must be part of it."""
+    heads = carray(as_pointer(T[3] + slot * 4 * t.GRANULES), (t.GRANULES,), np.int32)
+    written = carray(as_pointer(T[4] + slot * 2 * t.GRANULES), (t.GRANULES,), np.uint16)
+    last = np.int64(-1)
+    for granule in range(t.GRANULES):
+        record = np.int64(heads[granule])
+        while record >= 0:
+            r = _record(T, record)
+            entry, following = r[0], r[2]
+            x = _entry(T, entry)
+            if entry != last and x[t.FLAGS] & (t.TMA | t.WRITE) == t.TMA | t.WRITE:
+                last = entry
+                if not _knows(k, KNOWN, x[t.COLUMN], x[t.VALUE]):
+                    find(T, t.LIFETIME_LOAD, 1, cta, granule * 16, granule * 16 + 16, -1, entry, 0, 0)
+            _free_record(T, record)
+            record = following
+        heads[granule] = -1
+        written[granule] = 0

@@ -1,0 +1,172 @@
+"""The shadow of memory as flat arrays that compiled code works on, and how they grow.
+
+*Entries* are accesses. *Records* say which bytes of a 16-byte granule an entry touched last; a granule has a list of them.
+Memory is bounded: entries and records exist only while a record is the last access to its bytes (by its reader), shared
+memory is forgotten when its cluster ends, global memory starts over when more than :data:`PAGES_MAX` pages of 4 KiB or
+:data:`RECORDS_MAX` records are in use, and a granule of global memory remembers at most :data:`GLOBAL_READERS` reads.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+# Scalars.
+RECORD_HEAD, RECORDS_FREE, ENTRY_HEAD, ENTRIES_FREE, FINDS, PAGES, STRICT, LAST_ENTRY, LAST_VERDICT = range(9)
+SCALARS = 16
+
+# Columns of an entry. KEPT counts the records and operations that refer to it; NEXT chains free entries. The access is over
+# for a clock whose column COLUMN has reached VALUE: for a warp's own access its column and clock, for an asynchronous
+# operation a counter. SEEN is the clock at which the issuing warp knew an operation to be over. OBJECT names what it completes on.
+FLAGS, WARP, CLUSTER, COLUMN, VALUE, OPERATION, EVENT, PC, CTA, TIME, KEPT, NEXT, SEEN, OBJECT = range(14)
+ENTRY_COLUMNS = 14
+
+# Flags of an entry.
+READ, WRITE, STRONG, ASYNC_PROXY, TENSORMAP, MBARRIER_WORD, WGMMA, TMA, CP_ASYNC, IN_SHARED = (
+    1 << k for k in range(10)
+)
+
+# Columns of a finding: what, where, how often, then the two accesses (WARP, PC, CTA, EVENT, TIME, FLAGS, OBJECT each), then
+# two integers that depend on what it is.
+F_CODE, F_SPACE, F_CTA, F_LOW, F_HIGH, F_COUNT, F_LAST, F_FIRST = range(8)
+F_SECOND = F_FIRST + 7
+F_A, F_B = F_SECOND + 7, F_SECOND + 8
+FINDING_COLUMNS = F_B + 1
+FINDINGS_MAX = 256
+
+# What was found.
+RACE, PROXY_RACE, STRICT_WAR, MISUSE_WORD, UNINITIALISED, OVER_ARRIVAL, TX_UNDERFLOW, LIFETIME_REMOTE = range(1, 9)
+LIFETIME_STORE, LIFETIME_LOAD, BARRIER_COUNTS, BARRIER_TWICE, BARRIER_AHEAD, DIVERGENT, INIT_RACE, STRICT_INIT = range(
+    9, 17
+)
+
+#: The value of a counter that is never reached: the operation has not completed yet.
+NEVER = 1 << 40
+
+#: Spec: shared memory of a CTA is 227 KiB after 1 KiB that is reserved (CUDA Programming Guide 13, "Compute Capabilities",
+#: compute capability 9.0); 16 bytes a granule.
+GRANULES = (0x400 + 232_448) // 16 + 16
+PAGE_GRANULES = 256
+PAGES_MAX = 1 << 15
+RECORDS_MAX = 1 << 24
+GLOBAL_READERS = 8
+
+_ENTRIES_AT_ONCE = 16
+
+
+class Tables(NamedTuple):
+    """The arrays of the shadow; ``heads``, ``written`` have a row for each CTA that runs (its slot)."""
+
+    scalars: np.ndarray
+    records: np.ndarray
+    entries: np.ndarray
+    heads: np.ndarray
+    written: np.ndarray
+    page_keys: np.ndarray
+    page_heads: np.ndarray
+    findings: np.ndarray
+
+
+def build(is_strict: bool) -> Tables:
+    """Return an empty shadow."""
+    pages = 64
+    scalars = np.zeros(SCALARS, np.int64)
+    scalars[[STRICT, RECORD_HEAD, ENTRY_HEAD, LAST_ENTRY]] = int(is_strict), -1, -1, -1
+    tables = Tables(
+        scalars=scalars,
+        records=np.zeros((0, 3), np.int64),
+        entries=np.zeros((0, ENTRY_COLUMNS), np.int64),
+        heads=np.full((1, GRANULES), -1, np.int32),
+        written=np.zeros((1, GRANULES), np.uint16),
+        page_keys=np.full(4 * pages, -1, np.int64),
+        page_heads=np.full((pages, PAGE_GRANULES), -1, np.int32),
+        findings=np.zeros((FINDINGS_MAX, FINDING_COLUMNS), np.int64),
+    )
+    return _more_records(_more_entries(tables, 1 << 11), 1 << 14)
+
+
+def with_room(t: Tables, records: int, pages: int) -> Tables:
+    """Return the tables with room for as many new records and global pages, and for the entries of one event."""
+    if t.scalars[ENTRIES_FREE] < _ENTRIES_AT_ONCE:
+        t = _more_entries(t, len(t.entries))
+    if (
+        (pages
+        and t.scalars[PAGES] + pages > PAGES_MAX)
+        or (t.scalars[RECORDS_FREE] < records
+        and len(t.records) >= RECORDS_MAX)
+    ):
+        forget_global(t)
+    while t.scalars[PAGES] + pages > len(t.page_heads):
+        t = _more_pages(t)
+    if t.scalars[RECORDS_FREE] < records:
+        t = _more_records(t, max(len(t.records), records))
+    return t
+
+
+def with_slots(t: Tables, slots: int) -> Tables:
+    """Return the tables with shadow memory for as many CTAs."""
+    before = len(t.heads)
+    if slots <= before:
+        return t
+    heads = np.full((max(slots, 2 * before), GRANULES), -1, np.int32)
+    heads[:before] = t.heads
+    return t._replace(heads=heads, written=_padded(t.written, len(heads) - before))
+
+
+def forget_global(t: Tables) -> None:
+    """Forget every access to global memory."""
+    for head in t.page_heads[t.page_heads >= 0]:
+        record = int(head)
+        while record >= 0:
+            entry, following = int(t.records[record, 0]), int(t.records[record, 2])
+            t.entries[entry, KEPT] -= 1
+            if t.entries[entry, KEPT] == 0:
+                t.entries[entry, NEXT] = t.scalars[ENTRY_HEAD]
+                t.scalars[ENTRY_HEAD] = entry
+                t.scalars[ENTRIES_FREE] += 1
+            t.records[record, 2] = t.scalars[RECORD_HEAD]
+            t.scalars[RECORD_HEAD] = record
+            t.scalars[RECORDS_FREE] += 1
+            record = following
+    t.page_heads[:] = -1
+    t.page_keys[:] = -1
+    t.scalars[PAGES] = 0
+
+
+def _padded(array: np.ndarray, more: int) -> np.ndarray:
+    return np.concatenate([array, np.zeros((more, *array.shape[1:]), array.dtype)])
+
+
+def _more_records(t: Tables, more: int) -> Tables:
+    n = len(t.records)
+    records = _padded(t.records, more)
+    records[n:, 2] = np.arange(n + 1, n + more + 1)
+    records[-1, 2] = t.scalars[RECORD_HEAD]
+    t.scalars[RECORD_HEAD] = n
+    t.scalars[RECORDS_FREE] += more
+    return t._replace(records=records)
+
+
+def _more_entries(t: Tables, more: int) -> Tables:
+    n = len(t.entries)
+    entries = _padded(t.entries, more)
+    entries[n:, NEXT] = np.arange(n + 1, n + more + 1)
+    entries[-1, NEXT] = t.scalars[ENTRY_HEAD]
+    t.scalars[ENTRY_HEAD] = n
+    t.scalars[ENTRIES_FREE] += more
+    return t._replace(entries=entries)
+
+
+def _more_pages(t: Tables) -> Tables:
+    pages = len(t.page_heads)
+    heads = np.full((2 * pages, PAGE_GRANULES), -1, np.int32)
+    heads[:pages] = t.page_heads
+    keys = np.full(8 * pages, -1, np.int64)
+    for at in np.flatnonzero(t.page_keys[0::2] >= 0):
+        key, page = t.page_keys[2 * at], t.page_keys[2 * at + 1]
+        slot = int(key) % (4 * pages)
+        while keys[2 * slot] >= 0:
+            slot = (slot + 1) % (4 * pages)
+        keys[2 * slot : 2 * slot + 2] = key, page
+    return t._replace(page_heads=heads, page_keys=keys)
