@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ _STALL_NAMES = {
 
 @dataclass(frozen=True)
 class Waited:
-    """What a role waited for: in how many cycles and how often, per CTA."""
+    """What a role waited for: for how many cycles and how often, per CTA."""
 
     what: str
     cycles: float
@@ -197,8 +198,7 @@ def _stall_cycles(trace: Trace) -> list[tuple[int, str, int]]:
     for cause in np.unique(issued["b"]):
         rows = issued[issued["b"] == cause]
         what = _STALL_NAMES.get(Cause(int(cause)), Cause(int(cause)).name.lower())
-        cycles = np.bincount(rows["warp"], weights=rows["a"])
-        found.extend((warp, what, int(cycles[warp])) for warp in np.flatnonzero(cycles))
+        found.extend(zip(rows["warp"].tolist(), repeat(what), rows["a"].tolist()))
     return found
 
 
