@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import logging
 import socket
 import threading
 import webbrowser
@@ -64,8 +65,6 @@ def serve(replay: Any, port: int = 8050, open_browser: bool = False) -> None:
 
 
 def _quiet_run(app: dash.Dash, port: int) -> None:
-    import logging
-
     # One line per request would bury the address that the user needs.
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     app.server.run(host=HOST, port=port, debug=False, threaded=True)
@@ -120,8 +119,11 @@ def _add_routes(server: Flask, launch: Launch) -> None:
 
 
 def _or_error(answer: Any) -> Response:
-    """Return the answer, or the message of a known error as plain text for the page to show."""
+    """Return the answer, or an error's message as plain text for the page to show: 404 for ours, 500 for a defect."""
     try:
         return answer()
     except H100SimError as error:
         return Response(str(error), 404, mimetype="text/plain")
+    except Exception as error:
+        logging.getLogger(__name__).exception("the view could not be made")
+        return Response(f"{type(error).__name__}: {error}", 500, mimetype="text/plain")

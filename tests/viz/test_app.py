@@ -35,6 +35,15 @@ def test_a_trace_without_memory_has_no_tiles(trace):
     assert (answer.status_code, answer.text) == (404, "this trace carries no memory")
 
 
+def test_a_defect_of_the_replay_is_answered_in_one_line(made, trace):
+    class Broken(made.FilledReplay):
+        def shared_at(self, event_index, cta):
+            raise ValueError("two shapes")
+
+    answer = app.create_app(Broken(trace)).server.test_client().get("/h100sim/tile/0/0/400")
+    assert (answer.status_code, answer.text) == (500, "ValueError: two shapes")
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1:8050", "localhost:8050", "[::1]:8050"])
 def test_loopback_names_are_served(client, host):
     assert client.get("/h100sim/ctas", headers={"Host": host}).json["cta"] == [0, 1]

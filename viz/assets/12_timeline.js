@@ -4,7 +4,7 @@
   "use strict";
   const app = window.h100sim;
   const get = (id) => document.getElementById(id);
-  const ROW = { warpgroup: 9, tma: 7, tensor: 7, mbarrier: 10 };
+  const ROW = { warpgroup: 9, tma: 8, tensor: 8, mbarrier: 10 };
   const UNIT_LANE_HEIGHT = 50;
   const GAP = 5;
   const AXIS = 18;
@@ -104,7 +104,7 @@
         ctx.fillRect(right - 0.6, row.y, 0.6, row.height - 1);
       }
       const word = texts[text[i]];
-      if (word && row.height >= 6.5 && right - left > 24) label(ctx, word, left, right, row, style);
+      if (word && row.height >= 7.5 && right - left > 32) label(ctx, word, left, right, row, style);
       filled = Math.ceil(right);
     }
     if (ticks) drawTicks(ctx, row);

@@ -73,6 +73,15 @@
     return -1;
   }
 
+  // A unit's step has no instruction of its own: keep the selected warp's line in view, or that of one that still runs.
+  function pcInView(model) {
+    for (const rank of [model.rank, ...[...model.warps.keys()].reverse()]) {
+      const at = model.position(rank, model.step);
+      if (at !== null && at >= 0) return pcAt(model, rank, at);
+    }
+    return -1;
+  }
+
   // Chips at `places`; line `current` lit (-1: none); line `inView` scrolled to where it can be read.
   function mark(pane, places, current, inView) {
     for (const chip of pane.chips) chip.remove();
@@ -113,9 +122,7 @@
     update(model) {
       const { ptx_line, line, file } = model.data.source;
       const pc = model.steps.pc[model.step];
-      // A unit's step has no instruction of its own: keep the selected warp's line in view.
-      const at = model.position(model.rank, model.step);
-      const near = pc >= 0 ? pc : at === null || at < 0 ? -1 : pcAt(model, model.rank, at);
+      const near = pc >= 0 ? pc : pcInView(model);
       if (near >= 0 && file[near] >= 0 && file[near] !== shownFile) openFile(model, file[near]);
       const sourceLine = (p) => (p >= 0 && file[p] === shownFile ? line[p] : -1);
       const ptxLine = (p) => (p >= 0 ? ptx_line[p] : -1);

@@ -76,11 +76,12 @@
   const mix = (from, to, share) => from.map((c, i) => Math.round(c + (to[i] - c) * share));
 
   function valueColours(values) {
-    let limit = 0;
-    for (const v of values) if (Number.isFinite(v)) limit = Math.max(limit, Math.abs(v));
+    // Memory that nobody has written yet may hold huge values: the scale follows the smaller ones.
+    const sizes = values.filter((v) => Number.isFinite(v) && v !== 0).map(Math.abs).sort();
+    const limit = sizes.length ? Math.min(sizes[sizes.length - 1], 8 * sizes[Math.floor(0.4 * sizes.length)]) : 0;
     return Uint32Array.from(values, (v) => {
       if (!Number.isFinite(v)) return pack(200, 0, 200);
-      const share = limit ? Math.sqrt(Math.abs(v) / limit) : 0;
+      const share = limit ? Math.sqrt(Math.min(Math.abs(v) / limit, 1)) : 0;
       return pack(...mix([247, 247, 247], v < 0 ? [178, 80, 0] : [0, 80, 160], share));
     });
   }
