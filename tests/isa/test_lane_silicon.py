@@ -44,7 +44,7 @@ def operands(form: dict, words: np.ndarray) -> list:
         else:
             width = width_of_type(type_)
             result.append(words[:, k] & np.uint64((1 << width) - 1) if width < 64 else words[:, k])
-    return [*result, np.full(len(words), 7, np.uint64)] if form["op"].startswith("bfi") else result
+    return [*result, np.full(len(words), 7, np.uint64)] if form["op"].startswith("bfi.") else result
 
 
 def widened(form: dict, result: np.ndarray) -> np.ndarray:
