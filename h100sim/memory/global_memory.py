@@ -92,7 +92,7 @@ class GlobalMemory:
         return result
 
     def view(self, address: int, size: int) -> np.ndarray:
-        """Return bytes of one allocation as a view, valid until memory grows; OutOfRange if they are not in one."""
+        """Return bytes of one allocation as a view, valid until memory grows; OutOfRange if not in one."""
         found = self.find(address)
         if size and (found is None or address + size > found.end):
             raise OutOfRange(f"address must lie in an allocation, not {self.describe(address, size)}")

@@ -78,11 +78,9 @@ def tma_store(
 def _coordinates(m: TensorMap, coords: Sequence[int]) -> np.ndarray:
     if len(coords) != m.rank:
         raise UsageError(f"coordinates must be {m.rank} numbers, the rank of the tensor map, not {len(coords)}")
-    result = np.zeros(5, np.int64)
-    result[: m.rank] = coords
-    if np.any(result != result.astype(np.int32)):
+    if not all(-(1 << 31) <= c < 1 << 31 for c in coords):
         raise UsageError(f"coordinates must fit 32 bits, not {tuple(coords)}", rule=_RULE)
-    return result
+    return np.array([*coords, *[0] * (5 - m.rank)], np.int64)
 
 
 def _im2col_offsets(m: TensorMap, offsets: Sequence[int] | None) -> np.ndarray:

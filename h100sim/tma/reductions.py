@@ -47,9 +47,7 @@ def is_legal(reduction, element_format):
 
 @jit
 def reduce_word(element_bytes, element_format, reduction, old, new):
-    """Return 8 bytes (uint64) of global memory reduced with 8 bytes of the source; with code 0, the source."""
-    if reduction == NONE:
-        return new
+    """Return 8 bytes (uint64) of global memory reduced with 8 bytes of the source."""
     if element_bytes == 8:
         return np.uint64(reduce_element(reduction, element_format, np.int64(old), np.int64(new)))
     bits = np.uint64(8 * element_bytes)

@@ -76,6 +76,9 @@ def store_row(plan, start, target, arena, arena_bytes, shared, shared_bytes, at,
         if begin < 0 or begin + 16 > arena_bytes:
             return _GLOBAL_RANGE
         to, words = u64(arena + begin, 2), u64(shared + chunk, 2)
-        for i in range(2):
-            to[i] = reduce_word(plan[field.ELEMENT_BYTES], plan[field.FORMAT], reduction, to[i], words[i])
+        if reduction == 0:
+            to[0], to[1] = words[0], words[1]
+        else:
+            for i in range(2):
+                to[i] = reduce_word(plan[field.ELEMENT_BYTES], plan[field.FORMAT], reduction, to[i], words[i])
     return 0

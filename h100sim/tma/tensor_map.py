@@ -20,7 +20,7 @@ from h100sim.layouts.swizzle import SPANS
 from h100sim.tma.encoding import decode_words, encode_words
 from h100sim.tma.fields import ElementFormat, element_format
 from h100sim.tma.legality import check_map
-from h100sim.tma.plan import make_plan
+from h100sim.tma.plan import BOX_BYTES, make_plan
 
 
 @dataclass(frozen=True)
@@ -142,6 +142,11 @@ class TensorMap:
     def span_bytes(self) -> int:
         """The span of the swizzle in bytes, 16 without one."""
         return SPANS[self.swizzle]
+
+    @property
+    def box_bytes(self) -> int:
+        """What complete_tx counts for one box, whether or not its elements lie in the tensor."""
+        return int(self.plan[BOX_BYTES])
 
     @cached_property
     def plan(self) -> np.ndarray:

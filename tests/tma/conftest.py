@@ -5,10 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from h100sim.errors import IllegalInstruction, MisalignedAddress, OutOfRange
 from h100sim.tma.fields import DTYPES, INTERLEAVES, L2_PROMOTIONS, OOB_FILLS, SWIZZLES
 from h100sim.tma.tensor_map import TensorMap
+
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 DATA = Path(__file__).parent.parent / "data"
 ERRORS = {0: None, 1: IllegalInstruction, 2: MisalignedAddress, 3: OutOfRange}
