@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import H100SimError, UsageError
+from . import layout
 
 if TYPE_CHECKING:
     from .target import Job, Outcome
@@ -25,6 +26,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+app.add_typer(layout.app, name="layout")
 
 Target = Annotated[str, typer.Argument(help="A program of the catalogue (see list) or a .ptx file.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]

@@ -11,9 +11,9 @@ from ..errors import DeadlockError, H100SimError
 from .target import Accuracy, Job, Outcome
 
 
-def as_json(value: dict[str, Any]) -> None:
+def as_json(value: dict[str, Any], indent: int | None = 2) -> None:
     """Print one JSON object on standard output."""
-    print(json.dumps(value, indent=2, default=str))
+    print(json.dumps(value, indent=indent, default=str))
 
 
 def error_json(error: H100SimError) -> dict[str, Any]:

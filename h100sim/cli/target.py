@@ -21,6 +21,7 @@ from .arguments import MapArgument
 
 if TYPE_CHECKING:
     from ..host import Buffer, Device, RawKernel, Run, Session
+    from ..tma import TensorMap
 
 
 @dataclass(frozen=True)
@@ -216,19 +217,26 @@ def accuracy_of(reference: Any, outputs: Sequence[np.ndarray]) -> Accuracy:
     return Accuracy(largest, of_allowed)
 
 
-def _on_device(k: int, value: Any, device: Device, buffers: list[Buffer]) -> Any:
-    """Return a launch argument; arrays become buffers, which are numbered in the order of the arguments."""
+def tensor_map(argument: MapArgument, address: int) -> TensorMap:
+    """Return the tensor map of an array at an address (text forms have sizes outermost first, maps innermost first)."""
     from ..tma import TensorMap
 
+    array = argument.array
+    return TensorMap.tiled(
+        argument.element.name,
+        address,
+        tuple(reversed(array.shape)),
+        tuple(reversed(array.strides))[1:],
+        tuple(reversed(argument.box)),
+        **argument.settings,
+    )
+
+
+def _on_device(k: int, value: Any, device: Device, buffers: list[Buffer]) -> Any:
+    """Return a launch argument; arrays become buffers, which are numbered in the order of the arguments."""
     array = value.array if isinstance(value, MapArgument) else value
     if not isinstance(array, np.ndarray):
         return value
     buffer = device.asarray(array, name=f"argument {k}")
     buffers.append(buffer)
-    if not isinstance(value, MapArgument):
-        return buffer
-    inner_first = tuple(reversed(array.shape))
-    strides = tuple(reversed(array.strides))[1:]
-    return TensorMap.tiled(
-        value.element.name, buffer.address, inner_first, strides, tuple(reversed(value.box)), **value.settings
-    )
+    return tensor_map(value, buffer.address) if isinstance(value, MapArgument) else buffer
