@@ -11,10 +11,21 @@ from h100sim.native import call, jit
 from h100sim.numerics.scalar import ROW_BYTES
 
 OPCODES = (
-    "add.s32 mul.lo.s32 mad.lo.s32 shl.b32 and.b32 setp.lt.s32 selp.b32 mov.b32 mul.wide.u32 add.rn.f32 fma.rn.f32 "
-    "max.f32 ex2.approx.ftz.f32 rcp.approx.ftz.f32 cvt.rn.bf16x2.f32 cvt.rn.f16x2.f32 cvt.f32.f16 add.f16x2 fma.rn.f16x2 "
-    "cvt.rn.satfinite.e4m3x2.f32 fma.rn.f64 div.rn.f32 and.pred"
-).split()
+    *(
+        "add.s32",
+        "mul.lo.s32",
+        "mad.lo.s32",
+        "shl.b32",
+        "and.b32",
+        "setp.lt.s32",
+        "selp.b32",
+        "mov.b32",
+        "mul.wide.u32",
+    ),
+    *("add.rn.f32", "fma.rn.f32", "max.f32", "div.rn.f32", "fma.rn.f64", "add.f16x2", "fma.rn.f16x2", "mul.wide.u32"),
+    *("ex2.approx.ftz.f32", "rcp.approx.ftz.f32", "tanh.approx.f32", "sin.approx.f32"),
+    *("cvt.rn.bf16x2.f32", "cvt.rn.f16x2.f32", "cvt.f32.f16", "cvt.rn.satfinite.e4m3x2.f32"),
+)
 CALLS = 200_000
 
 

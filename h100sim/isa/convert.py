@@ -8,7 +8,6 @@ Measured: tests/data/ptx_scalar.npz, tests/data/scalar_ops.npz.
 
 from __future__ import annotations
 
-from ..errors import PtxError
 from .float import rounding
 from .lane import Opcode, Operation, lane_instruction
 from .lane_text import width_of_type

@@ -70,7 +70,8 @@ def sqrt(op: Opcode) -> Operation:
 
 @lane_instruction("[min|max][.ftz|][.NaN|][.xorsign.abs|].f32")
 def min_max(op: Opcode) -> Operation:
-    """d = the smaller or larger operand; .NaN: NaN if either is; .xorsign.abs: of magnitudes, with the product's sign."""
+    """d = the smaller or larger operand; .NaN: NaN if either is; .xorsign.abs: of magnitudes, with the product's
+    sign."""
     name = f"{op.base}32{'_nan' if op.has('NaN') else ''}"
     if op.has("xorsign"):
         name += "_xorsign"

@@ -81,7 +81,8 @@ def fma(op: Opcode) -> Operation:
     "[min|max][.NaN|][.xorsign.abs|].[bf16|bf16x2]",
 )
 def min_max(op: Opcode) -> Operation:
-    """d = the smaller or larger operand; .NaN: NaN if either is; .xorsign.abs: of magnitudes, with the product's sign."""
+    """d = the smaller or larger operand; .NaN: NaN if either is; .xorsign.abs: of magnitudes, with the product's
+    sign."""
     name = f"{op.base}32{'_nan' if op.has('NaN') else ''}{'_xorsign' if op.has('xorsign') else ''}"
     return _lanes(op, 2, lambda a, b: f"{_number(op)}_from_f32({name}({_value(op, a)}, {_value(op, b)}))")
 

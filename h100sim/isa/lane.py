@@ -1,11 +1,14 @@
-"""Lane instructions: what an instruction does to the registers of a warp, lane by lane, without memory, time or other lanes.
+"""Lane instructions: what an instruction does to the registers of a warp, lane by lane, without memory, time or other
+lanes.
 
-A family (integer, logic, compare, ...) has a table of opcodes in the manual's notation, ``add[.rn|.rz|][.ftz|].f32``, and a
-function from an opcode to an :class:`Operation`: the PTX types of its operands and one expression for each result.
-:func:`lower` binds an operation to the operands of an instruction. :func:`compile_form` writes a small function over the rows
-of a register file, compiles it on first use and returns its address; :func:`interpret` runs the same text in plain Python.
+A family (integer, logic, compare, ...) has a table of opcodes in the manual's notation, ``add[.rn|.rz|][.ftz|].f32``,
+and a function from an opcode to an :class:`Operation`: the PTX types of its operands and one expression for each
+result. :func:`lower` binds an operation to the operands of an instruction. :func:`compile_form` writes a small
+function over the rows of a register file, compiles it on first use and returns its address; :func:`interpret` runs
+the same text in plain Python.
 
-Left out, for the machine: memory, control flow, barriers, exchange between lanes, address spaces (cvta, isspacep, mapa).
+Left out, for the machine: memory, control flow, barriers, exchange between lanes, address spaces (cvta, isspacep,
+mapa).
 
 Spec: PTX ISA 9.1, "Instructions". Which opcodes exist: ptxas 13.0 for sm_90a.
 """
@@ -50,8 +53,8 @@ _FAMILIES = (
 
 @dataclass(frozen=True, slots=True)
 class LaneForm:
-    """What is compiled: a unique readable ``key``, the row kinds ("u32", "u64", "pred", "u128") of outputs and inputs, the
-    ``pipe`` that executes it and the ``text`` of its function."""
+    """What is compiled: a unique readable ``key``, the row kinds ("u32", "u64", "pred", "u128") of outputs and
+    inputs, the ``pipe`` that executes it and the ``text`` of its function."""
 
     key: str
     outs: tuple[str, ...]
@@ -62,7 +65,8 @@ class LaneForm:
 
 @dataclass(frozen=True, slots=True)
 class LaneOp:
-    """A form with its operands: ``outs`` are registers or sinks, ``ins`` operands with the PTX type of an immediate there."""
+    """A form with its operands: ``outs`` are registers or sinks, ``ins`` operands with the PTX type of an immediate
+    there."""
 
     form: LaneForm
     outs: tuple[Operand, ...]
@@ -71,8 +75,8 @@ class LaneOp:
 
 @dataclass(frozen=True, slots=True)
 class Opcode:
-    """An opcode split at its dots, with what a family may need to know of the operands: how many destinations there are and
-    the flattened sources (empty when only the opcode is known)."""
+    """An opcode split at its dots, with what a family may need to know of the operands: how many destinations there
+    are and the flattened sources (empty when only the opcode is known)."""
 
     text: str
     base: str
@@ -95,12 +99,13 @@ class Opcode:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What an opcode computes. ``outs`` and ``ins`` are PTX types; an input "#" is an immediate that the expressions contain.
-    Expressions name the inputs a, b, c, ... as values of their types and give values of the types of ``outs``; ``let`` are
-    statements before them. ``style``: "vector" (every lane is computed, active ones are stored), "serial" (only active lanes
-    are computed) or "mask" (whole predicate masks). ``carry_in`` and ``carry_out`` add the condition code as last input and
-    output. ``wide``: registers may be wider than the types. ``constants`` are the immediates in the expressions, ``variable``
-    says that the number of operands varies: both make a form's key unique."""
+    """What an opcode computes. ``outs`` and ``ins`` are PTX types; an input "#" is an immediate that the expressions
+    contain. Expressions name the inputs a, b, c, ... as values of their types and give values of the types of
+    ``outs``; ``let`` are statements before them. ``style``: "vector" (every lane is computed, active ones are
+    stored), "serial" (only active lanes are computed) or "mask" (whole predicate masks). ``carry_in`` and
+    ``carry_out`` add the condition code as last input and output. ``wide``: registers may be wider than the types.
+    ``constants`` are the immediates in the expressions, ``variable`` says that the number of operands varies: both
+    make a form's key unique."""
 
     outs: tuple[str, ...]
     ins: tuple[str, ...]
@@ -157,7 +162,8 @@ def forms() -> dict[str, tuple[str, ...]]:
 def operation(text: str, destinations: int = 1, sources: tuple[Operand, ...] = ()) -> Operation:
     """Return what an opcode computes. PtxError if sm_90a has no such form.
 
-    ptxas takes rounding, .ftz and .sat in any order, so an opcode that is not in the table is looked up without its order.
+    ptxas takes rounding, .ftz and .sat in any order, so an opcode that is not in the table is looked up without its
+    order.
     """
     name = text if text in _table() else _any_order().get(_unordered(text))
     base = text.split(".")[0]
@@ -199,8 +205,9 @@ def _bind(instruction: Instruction) -> LaneOp:
     sources = [atom for operand in instruction.operands[1:] for atom in _atoms(operand)]
     op = operation(opcode, len(outs), tuple(sources))
     if len(outs) != len(op.outs) or len(sources) != len(op.ins):
+        wanted, given = (len(op.outs), len(op.ins)), (len(outs), len(sources))
         raise PtxError(
-            f"{opcode} must have {len(op.outs)} destinations and {len(op.ins)} sources, not {len(outs)} and {len(sources)}"
+            f"{opcode} must have {wanted[0]} destinations and {wanted[1]} sources, not {given[0]} and {given[1]}"
         )
     ins = [(source, type_) for source, type_ in zip(sources, op.ins, strict=True) if type_ != "#"]
     for operand, type_ in [*zip(outs, op.outs, strict=True), *ins]:
@@ -286,8 +293,8 @@ _addresses: dict[str, int] = {}
 def compile_form(form: LaneForm) -> int:
     """Return the address of a form's compiled function; compiled on first use, then kept on disk and for the process.
 
-    Numba caches functions that stand in a file, so the text is written to one in the cache folder, whose name says which
-    sources it was made from.
+    Numba caches functions that stand in a file, so the text is written to one in the cache folder, whose name says
+    which sources it was made from.
     """
     if form.text not in _addresses:
         path = _write(form)

@@ -1,7 +1,7 @@
 """A lane operation's view of its operands: rows of a warp's register file, and scratch rows on the stack.
 
-Results go to a scratch row first and from there to the register file. So an output may be the same register as an input, the
-compiler can vectorise every operation without asking, and lanes that are not active keep their value.
+Results go to a scratch row first and from there to the register file. So an output may be the same register as an
+input, the compiler can vectorise every operation without asking, and lanes that are not active keep their value.
 
 Rows are bare pointers and every access is one LLVM instruction: array structs would compile four times as slowly.
 """

@@ -1,8 +1,8 @@
 """Writes the text of a lane operation: a function over rows of a warp's register file.
 
-Values of the PTX types inside expressions: unsigned and untyped integers are uint32 or uint64, signed ones int32 or int64,
-f32 float32, f64 float64, a predicate bool; f16, bf16 and packed types are their bits in a uint32. A result of type f32 or f64
-has its NaN made canonical; results that must keep a payload are given as b32 or b64.
+Values of the PTX types inside expressions: unsigned and untyped integers are uint32 or uint64, signed ones int32 or
+int64, f32 float32, f64 float64, a predicate bool; f16, bf16 and packed types are their bits in a uint32. A result of
+type f32 or f64 has its NaN made canonical; results that must keep a payload are given as b32 or b64.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def width_of_type(type_: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """An operand's PTX type in the instruction, its register's width in bits, and whether a predicate is read inverted."""
+    """An operand's PTX type in the instruction, its register's width in bits, and whether a predicate is read
+    inverted."""
 
     type: str
     width: int

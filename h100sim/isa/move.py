@@ -2,7 +2,8 @@
 
 Special registers and addresses of variables are rows like any other operand here.
 
-Spec: PTX ISA 9.1, "Data Movement and Conversion Instructions: mov", "Comparison and Selection Instructions: selp, slct".
+Spec: PTX ISA 9.1, "Data Movement and Conversion Instructions: mov", "Comparison and Selection Instructions: selp,
+slct".
 """
 
 from __future__ import annotations

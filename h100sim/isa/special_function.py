@@ -1,7 +1,7 @@
 """Approximate functions: ex2 lg2 rcp rsqrt sqrt sin cos tanh, div.approx and div.full.
 
-Each is one operation of the special function unit, with scaling around it where subnormals are kept. The 16-bit forms cut
-the unit's result.
+Each is one operation of the special function unit, with scaling around it where subnormals are kept. The 16-bit forms
+cut the unit's result.
 
 Spec: PTX ISA 9.1, "Floating Point Instructions", "Half Precision Floating-Point Instructions: ex2, tanh".
 Measured: tests/data/ptx_scalar.npz, tests/data/scalar_ops.npz.
@@ -54,7 +54,8 @@ def half_function(op: Opcode) -> Operation:
 
 @lane_instruction("div.[approx|full][.ftz|].f32")
 def div(op: Opcode) -> Operation:
-    """d = a times the approximate reciprocal of b. Without .ftz both forms scale a and b; div.full does so with it too."""
+    """d = a times the approximate reciprocal of b. Without .ftz both forms scale a and b; div.full does so with it
+    too."""
     if not op.has("ftz"):
         return _f32("div_approx(a, b)", 2)
     if op.has("approx"):

@@ -1,7 +1,7 @@
 """Conversions between number formats, with every rounding, and the 8- and 16-bit floating-point formats.
 
-A value is widened exactly to float32 or float64 and narrowed by one routine that knows a format by its mantissa bits, bias
-and largest finite code. Every NaN becomes the format's canonical one: all magnitude bits set.
+A value is widened exactly to float32 or float64 and narrowed by one routine that knows a format by its mantissa bits,
+bias and largest finite code. Every NaN becomes the format's canonical one: all magnitude bits set.
 
 Spec: PTX ISA 9.1, "Data Movement and Conversion Instructions: cvt", "Alternate Floating-Point Data Formats".
 Measured: tests/data/ptx_scalar.npz, tests/data/scalar_ops.npz.
@@ -19,26 +19,10 @@ from .host_float import f32_bits, f32_value, f64_bits
 from .integers import top_bit64
 
 __all__ = [
-    "bf16_of_f64",
-    "f16_flush",
-    "f16_of_f64",
-    "f32_of_f64",
-    "f64_of_bf16",
-    "f64_of_f16",
-    "f64_of_f32",
-    "f64_from_s64",
-    "f64_from_u64",
-    "f64_odd_from_s64",
-    "f64_odd_from_u64",
-    "finite16",
-    "relu16",
-    "relu32",
-    "relu8",
-    "saturate16",
-    "tf32_finite",
     "bf16_cut",
     "bf16_flushed",
     "bf16_from_f32",
+    "bf16_of_f64",
     "bf16_round",
     "bf16_value",
     "e4m3_round",
@@ -46,14 +30,30 @@ __all__ = [
     "e5m2_round",
     "e5m2_value",
     "f16_cut",
+    "f16_flush",
     "f16_flushed",
     "f16_from_f32",
+    "f16_of_f64",
     "f16_round",
     "f16_value",
+    "f32_of_f64",
+    "f64_from_s64",
+    "f64_from_u64",
+    "f64_odd_from_s64",
+    "f64_odd_from_u64",
+    "f64_of_bf16",
+    "f64_of_f16",
+    "f64_of_f32",
+    "finite16",
+    "relu8",
+    "relu16",
+    "relu32",
     "round_to_integral",
     "s64_from_float",
+    "saturate16",
     "saturated_bits",
     "tf32_away",
+    "tf32_finite",
     "tf32_round",
     "u64_from_float",
 ]
@@ -117,9 +117,11 @@ def _rounds_up(kept, rest, half, negative, mode):
 
 @jit
 def narrow(x, mantissa_bits, bias, top, mode):
-    """Return the sign (bit 31) and magnitude bits of a float64 rounded to a format whose largest finite code is ``top``.
+    """Return the sign (bit 31) and magnitude bits of a float64 rounded to a format whose largest finite code is
+    ``top``.
 
-    What is too large becomes ``top + 1`` (infinity), or ``top`` where the mode rounds toward it; a NaN becomes 0x7FFFFFFF.
+    What is too large becomes ``top + 1`` (infinity), or ``top`` where the mode rounds toward it; a NaN becomes
+    0x7FFFFFFF.
     """
     bits = f64_bits(x)
     negative = bits >> uint64(63) != uint64(0)
@@ -157,7 +159,8 @@ def bf16_round(x, mode):
 
 @jit
 def f16_cut(x):
-    """Return the f16 bits of a float32 toward zero, but infinity from 2^16 on: how the special function unit gives f16."""
+    """Return the f16 bits of a float32 toward zero, but infinity from 2^16 on: how the special function unit gives
+    f16."""
     code = f16_round(float64(x), RZ)
     return (code & uint32(0x8000)) | uint32(0x7C00) if abs(x) >= float32(65536.0) else code
 
@@ -186,7 +189,8 @@ def tf32_away(x):
 
 @jit
 def e4m3_round(x):
-    """Return the e4m3 bits of a float64, to nearest even, finite values of the largest magnitude where it is too large."""
+    """Return the e4m3 bits of a float64, to nearest even, finite values of the largest magnitude where it is too
+    large."""
     code = narrow(x, 3, 7, 0x7E, RN)
     magnitude = min(code & uint32(0x7FFFFFFF), uint32(0x7E))
     return uint32(0x7F) if x != x else uint32(code >> uint32(24)) & uint32(0x80) | magnitude
@@ -194,7 +198,8 @@ def e4m3_round(x):
 
 @jit
 def e5m2_round(x):
-    """Return the e5m2 bits of a float64, to nearest even, finite values of the largest magnitude where it is too large."""
+    """Return the e5m2 bits of a float64, to nearest even, finite values of the largest magnitude where it is too
+    large."""
     code = narrow(x, 2, 15, 0x7B, RN)
     magnitude = min(code & uint32(0x7FFFFFFF), uint32(0x7B))
     return uint32(0x7F) if x != x else uint32(code >> uint32(24)) & uint32(0x80) | magnitude
@@ -212,8 +217,8 @@ def bf16_from_f32(x):
 def f16_from_f32(x):
     """Return the f16 bits of a float32, to nearest even.
 
-    Adding a float that has its last bit where the result's last bit is lets the host round: 2^(e+13) for a normal result of
-    exponent e, 0.5 for a subnormal one.
+    Adding a float that has its last bit where the result's last bit is lets the host round: 2^(e+13) for a normal
+    result of exponent e, 0.5 for a subnormal one.
     """
     bits = f32_bits(x)
     sign, magnitude = uint32(bits >> uint32(16)) & uint32(0x8000), bits & uint32(0x7FFFFFFF)

@@ -1,7 +1,7 @@
 """Single precision: flushing, saturation, minimum and maximum, and every rounding mode.
 
-Rounding to nearest even is the host's. The other modes take the exact result rounded to odd in float64 (53 bits are more than
-twice 24 plus two, so that loses nothing that a later rounding needs) and round that once.
+Rounding to nearest even is the host's. The other modes take the exact result rounded to odd in float64 (53 bits are
+more than twice 24 plus two, so that loses nothing that a later rounding needs) and round that once.
 
 Spec: PTX ISA 9.1, "Floating Point Instructions". Measured: tests/data/ptx_scalar.npz.
 """

@@ -1,7 +1,7 @@
 """Double precision: minimum, maximum, and the rounding modes that the host does not have.
 
-Rounding to nearest even is the host's. The directed modes work on integers: a result is a 128-bit significand whose lowest
-bit also stands for everything below it, rounded once.
+Rounding to nearest even is the host's. The directed modes work on integers: a result is a 128-bit significand whose
+lowest bit also stands for everything below it, rounded once.
 
 Spec: PTX ISA 9.1, "Floating Point Instructions". Measured: tests/data/ptx_scalar.npz.
 """
@@ -89,7 +89,8 @@ def _is_negative(x):
 
 @jit
 def _rounds_up(odd, half, below, negative, mode):
-    """Does a magnitude round up? ``odd``: its last kept bit; ``half``: the first dropped bit; ``below``: any later one."""
+    """Does a magnitude round up? ``odd``: its last kept bit; ``half``: the first dropped bit; ``below``: any later
+    one."""
     if mode == RN:
         return half and (below or odd)
     if mode == RZ or not (half or below):

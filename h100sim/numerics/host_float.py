@@ -1,7 +1,7 @@
 """The host's own IEEE 754 instructions: bit casts and fused multiply-add.
 
-Numba offers no fused multiply-add and no cast of a value that it just loaded, so they are one LLVM instruction each here.
-With NUMBA_DISABLE_JIT=1 plain Python twins take their place.
+Numba offers no fused multiply-add and no cast of a value that it just loaded, so they are one LLVM instruction each
+here. With NUMBA_DISABLE_JIT=1 plain Python twins take their place.
 """
 
 from __future__ import annotations

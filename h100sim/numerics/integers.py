@@ -284,7 +284,8 @@ def insert32(field, into, position, length):
 
 @jit
 def find_nth_set(mask, base, offset):
-    """Return the position of the ``offset``-th set bit of ``mask`` from ``base`` on, down if negative; all ones if none.
+    """Return the position of the ``offset``-th set bit of ``mask`` from ``base`` on, down if negative; all ones if
+    none.
 
     Spec: PTX ISA 9.1, "Integer Arithmetic Instructions: fns". An offset of 0 asks whether bit ``base`` is set.
     """

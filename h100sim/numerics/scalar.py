@@ -29,14 +29,14 @@ def run_blocks(address, regs, stride, blocks, ops):
 def scalar(opcode: str, *operands):
     """Return what a scalar instruction makes of arrays of bits.
 
-    Operands are unsigned or signed integers that hold the operand's bits (in its low bits if the array is wider), booleans for
-    predicates, or floats of exactly the operand's type; they broadcast. A packed conversion from two values takes
-    (high, low). The result is unsigned bits of the destination's width, or booleans for a predicate; it is a float array of
-    the destination's type if an operand was one. Several results (setp of packed types, a sum and its carry) are a tuple.
-    The condition code is the last operand; the look-up table of lop3 is an int.
+    Operands are unsigned or signed integers that hold the operand's bits (in its low bits if the array is wider),
+    booleans for predicates, or floats of exactly the operand's type; they broadcast. A packed conversion from two
+    values takes (high, low). The result is unsigned bits of the destination's width, or booleans for a predicate; it
+    is a float array of the destination's type if an operand was one. Several results (setp of packed types, a sum and
+    its carry) are a tuple. The condition code is the last operand; the look-up table of lop3 is an int.
 
-    Raises PtxError for an opcode that sm_90a does not have or a wrong number of operands, TypeError for an array that holds
-    another float type.
+    Raises PtxError for an opcode that sm_90a does not have or a wrong number of operands, TypeError for an array that
+    holds another float type.
     """
     from ..isa import lane
     from ..ptx.module import Imm, Sink

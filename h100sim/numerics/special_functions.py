@@ -1,12 +1,13 @@
-"""The special function unit, bit for bit: MUFU.RCP, RSQ, SQRT, EX2, LG2, SIN, COS, TANH, and the instructions built on them.
+"""The special function unit, bit for bit: MUFU.RCP, RSQ, SQRT, EX2, LG2, SIN, COS, TANH, and the instructions built
+on them.
 
-The unit interpolates quadratically: a table row (c0, c1, c2) for the leading bits of the argument, and the rest ``t``; the
-square of ``t`` is a truncated one. All is integer arithmetic. The ``mufu_`` functions flush subnormal inputs and results;
-the instructions without .ftz scale around them as ptxas does.
+The unit interpolates quadratically: a table row (c0, c1, c2) for the leading bits of the argument, and the rest
+``t``; the square of ``t`` is a truncated one. All is integer arithmetic. The ``mufu_`` functions flush subnormal
+inputs and results; the instructions without .ftz scale around them as ptxas does.
 
-Measured: tests/data/scalar_ops.npz (32,768 inputs of each function), tests/data/ptx_scalar.npz. The tables come from the
-envytools project, which published them for an older generation; see special_function_tables.json. That Hopper uses the same
-ones, and the paths of the sine and cosine, were found on the captures.
+Measured: tests/data/scalar_ops.npz (32,768 inputs of each function), tests/data/ptx_scalar.npz. The tables come from
+the envytools project, which published them for an older generation; see special_function_tables.json. That Hopper
+uses the same ones, and the paths of the sine and cosine, were found on the captures.
 """
 
 from __future__ import annotations
@@ -321,7 +322,8 @@ def mufu_rsq64h(x):
 
 @jit
 def _compose64(sign, field, significand):
-    """Return float64 bits of a significand in [2^20, 2^21] whose exponent field is given; below normal it is flushed."""
+    """Return float64 bits of a significand in [2^20, 2^21] whose exponent field is given; below normal it is
+    flushed."""
     if significand >= int64(1 << 21):
         significand, field = significand >> 1, field + 1
     if field <= 0:

@@ -1,7 +1,7 @@
 """Every scalar form captured on silicon, bit for bit: 589 forms on 512 inputs each.
 
-Measured: tests/data/ptx_scalar.npz (NVIDIA H200, driver 580.159, CUDA 13.0, 2026-11-29). X holds three 64-bit words a row, of
-which an operand takes the low bits; bfi used the length 7.
+Measured: tests/data/ptx_scalar.npz (NVIDIA H200, driver 580.159, CUDA 13.0, 2026-11-29). X holds three 64-bit words a
+row, of which an operand takes the low bits; bfi used the length 7.
 """
 
 from __future__ import annotations

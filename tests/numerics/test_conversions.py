@@ -1,4 +1,5 @@
-"""Small floating-point formats against NumPy and ml_dtypes: every code of 8 and 16 bits, and rounding on the way down."""
+"""Small floating-point formats against NumPy and ml_dtypes: every code of 8 and 16 bits, and rounding on the way
+down."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Directed rounding of f32 and f64 against exact rational arithmetic, and the plain Python twins of the host's operations."""
+"""Directed rounding of f32 and f64 against exact rational arithmetic, and the plain Python twins of the host's
+operations."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def rounded(exact: Fraction, mode: str, type_: str) -> float:
 
 
 def floats(type_: str):
-    dtype, word, *_ = FORMATS[type_]
+    dtype, *_ = FORMATS[type_]
     width = 32 if type_ == "f32" else 64
     close = st.floats(0.5, 2.0, width=width)
     return st.one_of(st.floats(allow_nan=False, allow_infinity=False, width=width), close).map(dtype)

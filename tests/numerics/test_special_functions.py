@@ -1,7 +1,8 @@
 """The special function unit against silicon, and its bounds.
 
-Measured: tests/data/scalar_ops.npz (NVIDIA H200, driver 580.159, CUDA 13.0, 2026-11-29): 32,768 inputs of each function, all
-exponents, NaN, infinities and subnormals among them. Packed conversions had the input as their second source and 0 as first.
+Measured: tests/data/scalar_ops.npz (NVIDIA H200, driver 580.159, CUDA 13.0, 2026-11-29): 32,768 inputs of each
+function, all exponents, NaN, infinities and subnormals among them. Packed conversions had the input as their second
+source and 0 as first.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ def test_matches_silicon(opcode):
     assert np.array_equal(result & result.dtype.type(0xFFFF if expected.itemsize == 2 else 0xFFFFFFFF), expected)
 
 
-#: Spec: PTX ISA 9.1, "Floating Point Instructions": maximum relative error, or absolute error for sin and cos in [-pi, pi].
+#: Spec: PTX ISA 9.1, "Floating Point Instructions": maximum relative error, or absolute error for sin and cos in
+#: [-pi, pi].
 RELATIVE = {
     "rcp.approx.f32": (lambda x: 1 / x, 2**-23),
     "rsqrt.approx.f32": (lambda x: 1 / np.sqrt(x), 2**-22.9),
