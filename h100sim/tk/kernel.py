@@ -21,10 +21,8 @@ from .ptx_text import assemble
 from .register_tiles import RegisterTile, RegisterVector
 from .tiles import GlobalLayout, SharedTile, shared_offset
 
-#: Spec: CUDA C++ Programming Guide 13.0, "Compute Capabilities": registers of an SM, and the most that a thread can
-#: have.
-_SM_REGISTERS, _MOST_REGISTERS = 65_536, 255
-_MOST_THREADS = 1024
+#: Spec: CUDA C++ Programming Guide 13.0, "Compute Capabilities": registers of an SM, threads of a CTA.
+_SM_REGISTERS, _MOST_THREADS = 65_536, 1024
 
 
 @dataclass(frozen=True)
@@ -228,14 +226,17 @@ def _layouts(function: Callable[..., None], given: dict[str, GlobalLayout], wher
 
 
 def _check_registers(builder: Builder, where: Where) -> None:
-    """Raise UsageError if setmaxnreg asks for more registers than the CTA starts with. Spec: PTX ISA 9.1,
-    "setmaxnreg".
+    """Raise UsageError if setmaxnreg asks for more registers than the CTA starts with.
+
+    Assumed: each thread starts with the largest count asked for, or what the SM has for so many threads if that is less
+    (ptxas 13.0 compiles to that count under .maxntid and .minnctapersm). Spec: PTX ISA 9.1, "setmaxnreg".
     """
-    groups = builder.warps // 4
-    if not builder.warpgroup_registers:
+    asked = builder.warpgroup_registers
+    if not asked:
         return
-    entry = min(_SM_REGISTERS // (32 * builder.warps), _MOST_REGISTERS) & ~7
-    counts = [builder.warpgroup_registers.get(w, entry) for w in range(groups)]
+    groups = builder.warps // 4
+    entry = min(_SM_REGISTERS // (32 * builder.warps) & ~7, max(asked.values()))
+    counts = [asked.get(w, entry) for w in range(groups)]
     if sum(counts) > entry * groups:
         raise UsageError(
             f"registers of the {groups} warpgroups must sum to at most {entry * groups} per thread ({entry} each at "
