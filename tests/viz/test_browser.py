@@ -95,7 +95,8 @@ def test_the_barrier_table_follows(page):
     assert page.text(f"{row} td.phase") == "not initialised"
     page.press("]")
     assert page.text(f"{row} td.phase") == "1 (parity 1)"
-    assert page.text(f"{row} td.waiting") == "consumer 0 ×4, consumer 1 ×4"
+    chips = page.page.eval_on_selector_all(f"{row} td.waiting em", "l => l.map(e => [e.textContent, e.title])")
+    assert chips == [["C0 ×4", "consumer 0: w4 w5 w6 w7"], ["C1 ×4", "consumer 1: w8 w9 w10 w11"]]
     page.press("k")
     assert page.text(f"{row} td.phase") == "0 (parity 0)"
     assert page.text(f"{row} td.pending") == "0 of 1"

@@ -10,6 +10,9 @@
     return tile ? tile.name : `shared ${"0x" + at.toString(16)}`;
   };
 
+  // "consumer 0" -> "C0", "producer" -> "P", "warpgroup 2" -> "W2".
+  app.short = (role) => role.split(/\s+/).map((w) => (/^\d+$/.test(w) ? w : w[0].toUpperCase())).join("");
+
   app.who = function (model, rank, warp) {
     if (rank >= 0) return `${model.warps.get(rank).role} w${rank}`;
     return rank === -2 ? `warp ${warp} of another CTA` : "";

@@ -7,9 +7,6 @@
   let panes = [];
   let shownFile = -1;
 
-  // "consumer 0" -> "C0", "producer" -> "P", "warpgroup 2" -> "W2".
-  const short = (role) => role.split(/\s+/).map((w) => (/^\d+$/.test(w) ? w : w[0].toUpperCase())).join("");
-
   function fill(node, text, linesOf) {
     const lines = text === null ? [] : text.split("\n");
     const rows = lines.map((line, i) =>
@@ -90,7 +87,7 @@
       .map((place) => {
         const chip = app.element(
           "em", { style: { background: place.warp.colour }, title: `${place.warp.role}: ${place.ranks.map((r) => "w" + r).join(" ")}` },
-          short(place.warp.role)
+          app.short(place.warp.role)
         );
         pane.rows[place.line - 1].children[1].append(chip);
         return chip;
@@ -113,7 +110,7 @@
       const roles = new Map([...model.warps.values()].map((w) => [w.role, w.colour]));
       get("s-roles").replaceChildren(
         ...[...roles].map(([role, colour]) =>
-          app.element("span", { class: "role" }, app.element("em", { style: { background: colour } }, short(role)), " ", role)
+          app.element("span", { class: "role" }, app.element("em", { style: { background: colour } }, app.short(role)), " ", role)
         )
       );
       panes = [null, fill(get("s-ptx"), model.data.source.ptx, (pc) => model.data.source.ptx_line[pc])];

@@ -15,15 +15,24 @@
     if (cell.textContent !== text) cell.textContent = text;
   }
 
-  // Ranks as roles: "consumer 0 (w4 w5), producer (w0)".
-  app.ranks = function (model, ranks) {
+  // Who waits, as a chip per role with the number of its warps.
+  function showWaiting(model, cell, ranks) {
+    const key = ranks.join(" ");
+    if (cell.dataset.ranks === key) return;
+    cell.dataset.ranks = key;
     const roles = new Map();
     for (const rank of ranks) {
-      const role = rank >= 0 ? model.warps.get(rank).role : "another CTA";
-      roles.set(role, [...(roles.get(role) || []), rank]);
+      const { role, colour } = model.warps.get(rank) || { role: "other CTA", colour: "#666" };
+      roles.set(role, { colour, ranks: [...((roles.get(role) || {}).ranks || []), rank] });
     }
-    return [...roles].map(([role, list]) => `${role} ×${list.length}`).join(", ");
-  };
+    const chips = [...roles].map(([role, own]) =>
+      app.element(
+        "em", { style: { background: own.colour }, title: `${role}: ${own.ranks.map((r) => "w" + r).join(" ")}` },
+        `${app.short(role)} ×${own.ranks.length}`
+      )
+    );
+    cell.replaceChildren(...chips);
+  }
 
   function buildTable(model) {
     const head = ["barrier", "phase", "pending", "tx-count", "waiting"].map((name) => app.element("th", {}, name));
@@ -52,7 +61,6 @@
 
   function updateRow(model, { barrier, row, tds }) {
     const step = model.step;
-    const waiting = app.ranks(model, model.waiting(barrier.waits, step));
     const at = app.lastAtMost(barrier.step, step);
     row.classList.toggle("touched", at >= 0 && barrier.step[at] === step);
     row.classList.toggle("pinned", barrier === shown);
@@ -68,7 +76,7 @@
       set(tds[2], barrier.expected[at] ? `${barrier.expected[at] - barrier.arrived[at]} of ${barrier.expected[at]}` : "idle");
       set(tds[3], "–");
     }
-    set(tds[4], waiting);
+    showWaiting(model, tds[4], model.waiting(barrier.waits, step));
   }
 
   // The barrier of the last mbarrier event at or before the step, unless one is pinned.
