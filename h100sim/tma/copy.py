@@ -85,7 +85,7 @@ def _coordinates(m: TensorMap, coords: Sequence[int]) -> np.ndarray:
 
 def _im2col_offsets(m: TensorMap, offsets: Sequence[int] | None) -> np.ndarray:
     result = np.zeros(3, np.int64)
-    if offsets is None:
+    if offsets is None or (len(offsets) == 0 and not m.is_im2col):
         return result
     if not m.is_im2col:
         raise UsageError("offsets must go with an im2col tensor map, not a tiled one")

@@ -61,6 +61,8 @@ class TensorMap:
         oob_fill: str = "zero",
     ) -> TensorMap:
         """Make the map of cuTensorMapEncodeTiled. TensorMapError where the driver returns an error."""
+        if not box:
+            raise TensorMapError(f"tensor map box must be {len(dims)} numbers for rank {len(dims)}, not 0")
         m = cls(
             dtype,
             int(address),

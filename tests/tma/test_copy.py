@@ -159,6 +159,28 @@ def test_memory_that_is_not_allocated_is_named():
         tma_store(m, (0, 0), memory, np.zeros(8192, np.uint8), 0)
 
 
+def test_a_window_that_is_not_aligned_on_the_host_works_the_same():
+    memory = GlobalMemory()
+    m = bf16_map(memory, swizzle="64B")
+    aligned, room = np.zeros(4096, np.uint8), np.zeros(4097, np.uint8)
+    tma_load(m, (0, 8), memory, aligned, 1024)
+    tma_load(m, (0, 8), memory, room[1:], 1024)
+    assert np.array_equal(aligned, room[1:]) and aligned.any()
+
+
+def test_coordinates_and_offsets_must_fit_the_map():
+    memory, shared = GlobalMemory(), np.zeros(4096, np.uint8)
+    m = bf16_map(memory)
+    with pytest.raises(UsageError, match=r"^coordinates must be 2 numbers, the rank of the tensor map, not 3$"):
+        tma_load(m, (0, 0, 0), memory, shared, 0)
+    with pytest.raises(UsageError, match=r"^coordinates must fit 32 bits, not \(2147483648, 0\)$"):
+        tma_load(m, (1 << 31, 0), memory, shared, 0)
+    with pytest.raises(UsageError, match=r"^offsets must go with an im2col tensor map, not a tiled one$"):
+        tma_load(m, (0, 0), memory, shared, 0, offsets=(1,))
+    with pytest.raises(UsageError, match=r"^shared memory must be a uint8 array of one dimension, not float32 \(4,\)$"):
+        tma_load(m, (0, 0), memory, np.zeros(4, np.float32), 0)
+
+
 def test_a_box_outside_the_tensor_touches_no_global_memory():
     memory, shared = GlobalMemory(), np.ones(4096, np.uint8)
     m = TensorMap.tiled("f16", 0x10000, [64, 64], [128], [32, 8], oob_fill="nan")
