@@ -14,6 +14,7 @@ from typing import Any
 import dash
 from dash import dcc, html
 from flask import Flask, Response, abort, jsonify, request
+from werkzeug.serving import make_server
 
 from h100sim.errors import H100SimError, UsageError
 
@@ -65,9 +66,9 @@ def serve(replay: Any, port: int = 8050, open_browser: bool = False) -> None:
 
 
 def _quiet_run(app: dash.Dash, port: int) -> None:
-    # One line per request would bury the address that the user needs.
+    # One line per request would bury the address that the user needs; Flask's own start would print a banner.
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    app.server.run(host=HOST, port=port, debug=False, threaded=True)
+    make_server(HOST, port, app.server, threaded=True).serve_forever()
 
 
 def _assets() -> str:
