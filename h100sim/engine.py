@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from . import state as S
 from .faults import RECONVERGE_LIMIT
-from .native import call, i32, i64, jit, u8, u32
+from .native import call, copy_bytes, fill_bytes, i32, i64, inner, jit, u32
 from .services import ITEM_WARP, PRIORITY_WARP, emit, enqueue, fail, pop, push, wake
 from .trace import Cause, Event
 from .units.named_barriers import release_after_exit
@@ -43,7 +43,7 @@ _MANY = 1 << 40
 # --- lanes that part and meet -----------------------------------------------------------------------------------------
 
 
-@jit
+@inner
 def new_node(ctx, w, parent, pc, reconverge, mask):
     """Add a group of lanes to a warp and return its number."""
     nodes = S.nodes(ctx)
@@ -58,7 +58,7 @@ def new_node(ctx, w, parent, pc, reconverge, mask):
     return -1
 
 
-@jit
+@inner
 def choose(ctx, w):
     """Make the next group that can run the warp's current one, in turn; return False if there is none."""
     nodes = S.nodes(ctx)
@@ -72,7 +72,7 @@ def choose(ctx, w):
     return False
 
 
-@jit
+@inner
 def leave(ctx, w, n, arriving):
     """Take group ``n`` out of the tree. ``arriving`` lanes wait in the parent, which runs on when it was the last child."""
     nodes = S.nodes(ctx)
@@ -94,7 +94,7 @@ def leave(ctx, w, n, arriving):
         parent, arriving = join.parent, 0
 
 
-@jit
+@inner
 def diverge(ctx, w, n, taken, target, reconverge):
     """Split group ``n``: the lanes ``taken`` go to ``target``, the others to the next instruction."""
     nodes = S.nodes(ctx)
@@ -120,7 +120,7 @@ def diverge(ctx, w, n, taken, target, reconverge):
     return S.S_JUMPED
 
 
-@jit
+@inner
 def give_way(ctx, w):
     """After many backward branches: let another group run, or let lanes that wait at a meeting point go on alone."""
     nodes = S.nodes(ctx)
@@ -147,7 +147,7 @@ def give_way(ctx, w):
 # --- CTAs -------------------------------------------------------------------------------------------------------------
 
 
-@jit
+@inner
 def _fill_value(ctx, kind, cta, rank, lane):
     """Return the value of a special register that is constant for a thread. ``kind`` is an index into FILLS."""
     c = S.context(ctx)
@@ -200,7 +200,7 @@ def _fill_value(ctx, kind, cta, rank, lane):
     return _FULL & ~(bit * 2 - 1)
 
 
-@jit
+@inner
 def start_cta(ctx, slot, sm, cta_id, cluster, cluster_rank, cluster_slot, time):
     """Put a CTA on an SM: clear its tables, fill the special registers, queue its warps."""
     c = S.context(ctx)
@@ -211,8 +211,7 @@ def start_cta(ctx, slot, sm, cta_id, cluster, cluster_rank, cluster_slot, time):
     C.shared = c.shared + slot * c.shared_stride
     C.register_pool = 0
     C.cluster_generation, C.cluster_arrived = 0, 0
-    index = i32(c.mbarrier_index + slot * (c.shared_stride // 8) * 4, c.shared_stride // 8)
-    index[:] = -1
+    fill_bytes(c.mbarrier_index + slot * (c.shared_stride // 8) * 4, -1, c.shared_stride // 2)
     for b in range(S.BARRIERS_PER_CTA):
         B = S.barriers(ctx)[slot * S.BARRIERS_PER_CTA + b]
         B.expected, B.arrived, B.generation, B.active, B.waiters = 0, 0, 0, 0, 0
@@ -226,7 +225,6 @@ def start_cta(ctx, slot, sm, cta_id, cluster, cluster_rank, cluster_slot, time):
     info.cta, info.sm, info.start, info.cluster, info.cluster_rank = cta_id, sm, time, cluster, cluster_rank
     threads = c.block_x * c.block_y * c.block_z
     fills = i32(c.fills, 2 * c.n_fills)
-    template = u8(c.register_template, c.template_bytes)
     for rank in range(c.warps_per_cta):
         w = slot * c.warps_per_cta + rank
         W = S.warps(ctx)[w]
@@ -239,10 +237,11 @@ def start_cta(ctx, slot, sm, cta_id, cluster, cluster_rank, cluster_slot, time):
         W.ready = c.ready + w * c.ready_slots * 8
         lanes = min(32, threads - rank * 32)
         W.alive = _FULL if lanes == 32 else (1 << lanes) - 1
-        rows = u8(W.regs, c.register_bytes)
-        rows[: c.template_bytes] = template
-        rows[c.template_bytes :] = 0
-        i64(W.ready, c.ready_slots)[:] = time
+        copy_bytes(W.regs, c.register_template, c.template_bytes)
+        fill_bytes(W.regs + c.template_bytes, 0, c.register_bytes - c.template_bytes)
+        ready = i64(W.ready, c.ready_slots)
+        for k in range(c.ready_slots):
+            ready[k] = time
         for f in range(c.n_fills):
             row = u32(W.regs + fills[2 * f + 1], 32)
             for lane in range(32):
@@ -251,8 +250,7 @@ def start_cta(ctx, slot, sm, cta_id, cluster, cluster_rank, cluster_slot, time):
         for n in range(S.NODES_PER_WARP):
             nodes[w * S.NODES_PER_WARP + n].state = S.FREE
         new_node(ctx, w, -1, 0, -1, W.alive)
-        lane_groups = i32(c.lane_groups + w * 32 * 4, 32)
-        lane_groups[:] = 0
+        fill_bytes(c.lane_groups + w * 128, 0, 128)
         record = S.warp_info(ctx)[W.id]
         record.cta, record.rank, record.sm, record.scheduler = cta_id, rank, sm, rank % 4
         enqueue(ctx, w, time)
@@ -294,7 +292,7 @@ def start_clusters(ctx, time):
         c.next_cta += size
 
 
-@jit
+@inner
 def end_warp(ctx, w):
     """All lanes of a warp have ended."""
     c = S.context(ctx)
@@ -307,7 +305,7 @@ def end_warp(ctx, w):
     end_cta_if_done(ctx, W.cta)
 
 
-@jit
+@inner
 def end_cta_if_done(ctx, slot):
     """Free the slot of a CTA whose warps have ended and that has no copy or wgmma in flight."""
     c = S.context(ctx)
@@ -330,7 +328,7 @@ def end_cta_if_done(ctx, slot):
 # --- the loop ---------------------------------------------------------------------------------------------------------
 
 
-@jit
+@inner
 def run_warp(ctx, w, popped):
     """Run a warp from the queue until something else comes first; return a reason to go back to Python, or -1."""
     c = S.context(ctx)

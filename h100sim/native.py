@@ -94,6 +94,12 @@ def jit(function: Callable) -> Callable:
         return numba.njit(cache=True)(function)
 
 
+def inner(function: Callable) -> Callable:
+    """Compile a function that only compiled code calls: without the wrappers for Python, which take a fifth of the time."""
+    with _CacheDir(function):
+        return numba.njit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+
+
 class _CacheDir:
     """Point Numba's cache to ours while a function is being decorated (the folder is chosen at that moment)."""
 
@@ -141,6 +147,32 @@ def call(typingctx, function, regs, mask, ops, ctx):
         i64 = ir.IntType(64)
         pointer = builder.inttoptr(args[0], ir.FunctionType(i64, [i64] * 4).as_pointer())
         return builder.call(pointer, args[1:])
+
+    return signature, codegen
+
+
+@intrinsic
+def copy_bytes(typingctx, target, source, size):
+    """Copy bytes between two addresses that do not overlap. (Assigning slices would compile Numba's error messages.)"""
+    signature = types.void(types.int64, types.int64, types.int64)
+
+    def codegen(context, builder, sig, args):
+        to, source_, count = (builder.inttoptr(args[0], cgutils.voidptr_t), builder.inttoptr(args[1], cgutils.voidptr_t), args[2])
+        cgutils.raw_memcpy(builder, to, source_, count, 1)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def fill_bytes(typingctx, target, value, size):
+    """Set bytes at an address to one value."""
+    signature = types.void(types.int64, types.int64, types.int64)
+
+    def codegen(context, builder, sig, args):
+        to = builder.inttoptr(args[0], cgutils.voidptr_t)
+        cgutils.memset(builder, to, args[2], builder.trunc(args[1], ir.IntType(8)))
+        return context.get_dummy_value()
 
     return signature, codegen
 

@@ -7,7 +7,7 @@ sequence), so a run is deterministic to the byte.
 from __future__ import annotations
 
 from . import state as S
-from .native import i64, jit
+from .native import i64, inner
 from .trace import Event, Wait
 
 #: Kinds of queue item: a warp or an asynchronous operation of a unit.
@@ -19,7 +19,7 @@ _RECONVERGENCE = int(Wait.RECONVERGENCE)
 _MANY = 1 << 40
 
 
-@jit
+@inner
 def push(ctx, time, priority, kind, index):
     """Put an item into the queue."""
     c = S.context(ctx)
@@ -37,7 +37,7 @@ def push(ctx, time, priority, kind, index):
     times[i], keys[i], items[i] = time, key, (kind << 32) | index
 
 
-@jit
+@inner
 def pop(ctx):
     """Remove the earliest item and return it; its time is ``heap_time[0]`` before the call."""
     c = S.context(ctx)
@@ -64,7 +64,7 @@ def pop(ctx):
     return result
 
 
-@jit
+@inner
 def emit(ctx, time, kind, cta, warp, pc, mask, op, a, b, c_, d):
     """Append an event. The caller's loop has made sure that there is room."""
     c = S.context(ctx)
@@ -76,7 +76,7 @@ def emit(ctx, time, kind, cta, warp, pc, mask, op, a, b, c_, d):
     c.n_events += 1
 
 
-@jit
+@inner
 def emit_here(ctx, kind, op, a, b, c_, d):
     """Append an event of the instruction being executed."""
     c = S.context(ctx)
@@ -85,7 +85,7 @@ def emit_here(ctx, kind, op, a, b, c_, d):
         emit(ctx, c.now, kind, S.ctas(ctx)[w.cta].id, w.id, c.pc, c.mask, op, a, b, c_, d)
 
 
-@jit
+@inner
 def fail(ctx, code, a, b, c_):
     """Record an error of the instruction being executed and return the status that stops the run."""
     c = S.context(ctx)
@@ -94,7 +94,7 @@ def fail(ctx, code, a, b, c_):
     return S.S_ERROR
 
 
-@jit
+@inner
 def enqueue(ctx, w, time):
     """Let a warp continue at ``time`` at the earliest."""
     W = S.warps(ctx)[w]
@@ -106,7 +106,7 @@ def enqueue(ctx, w, time):
         push(ctx, W.time, PRIORITY_WARP, ITEM_WARP, w)
 
 
-@jit
+@inner
 def block(ctx, wait, thing, parity, value):
     """Suspend the lanes of the instruction being executed; it is executed again when they are woken."""
     c = S.context(ctx)
@@ -120,10 +120,9 @@ def block(ctx, wait, thing, parity, value):
     return S.S_BLOCK
 
 
-@jit
+@inner
 def wake(ctx, w, n, time):
     """Let suspended lanes try their instruction again at ``time``."""
-    c = S.context(ctx)
     node = S.nodes(ctx)[w * S.NODES_PER_WARP + n]
     node.state, node.woken = S.READY, 1
     W = S.warps(ctx)[w]
@@ -133,7 +132,7 @@ def wake(ctx, w, n, time):
         enqueue(ctx, w, time)
 
 
-@jit
+@inner
 def wake_waiters(ctx, cta, wait, thing, time):
     """Wake every group of lanes of a CTA that waits for ``thing``; return how many there were."""
     warps, nodes = S.warps(ctx), S.nodes(ctx)
@@ -151,7 +150,7 @@ def wake_waiters(ctx, cta, wait, thing, time):
     return count
 
 
-@jit
+@inner
 def lanes_at(ctx, w, wait, thing):
     """Return the lanes of a warp that are suspended for ``thing``, and those of the group being executed."""
     c = S.context(ctx)
@@ -163,7 +162,7 @@ def lanes_at(ctx, w, wait, thing):
     return lanes
 
 
-@jit
+@inner
 def gather(ctx, members):
     """Return the lanes that execute a ``.sync`` instruction together, once every lane of ``members`` that has not ended
     stands at it; the groups that waited go on behind it. Returns 0 after suspending the executing group."""
@@ -182,7 +181,7 @@ def gather(ctx, members):
     return here & members
 
 
-@jit
+@inner
 def new_async(ctx, kind):
     """Start the record of an asynchronous operation of the executing warp; return its number, or -1 if the table is full
     (the handler then returns S_GROW before it has changed anything)."""
@@ -209,7 +208,7 @@ def new_async(ctx, kind):
     return n
 
 
-@jit
+@inner
 def free_async(ctx, n):
     """End the record of an asynchronous operation."""
     c = S.context(ctx)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import carray
 
-from .native import as_pointer, jit
+from .native import as_pointer, inner
 from .trace import CTA_INFO, EVENT, WARP_INFO
 
 NODES_PER_WARP = 64
@@ -377,72 +377,72 @@ CONTEXT = np.dtype(
 _MANY = 1 << 40
 
 
-@jit
+@inner
 def context(ctx):
     """Return the context record."""
     return carray(as_pointer(ctx), (1,), CONTEXT)[0]
 
 
-@jit
+@inner
 def instructions(ctx):
     return carray(as_pointer(context(ctx).instructions), (_MANY,), INSTRUCTION)
 
 
-@jit
+@inner
 def warps(ctx):
     return carray(as_pointer(context(ctx).warps), (_MANY,), WARP)
 
 
-@jit
+@inner
 def nodes(ctx):
     return carray(as_pointer(context(ctx).nodes), (_MANY,), NODE)
 
 
-@jit
+@inner
 def ctas(ctx):
     return carray(as_pointer(context(ctx).ctas), (_MANY,), CTA)
 
 
-@jit
+@inner
 def mbarriers(ctx):
     return carray(as_pointer(context(ctx).mbarriers), (_MANY,), MBARRIER)
 
 
-@jit
+@inner
 def barriers(ctx):
     return carray(as_pointer(context(ctx).barriers), (_MANY,), BARRIER)
 
 
-@jit
+@inner
 def asyncs(ctx):
     return carray(as_pointer(context(ctx).asyncs), (_MANY,), ASYNC)
 
 
-@jit
+@inner
 def groups(ctx):
     return carray(as_pointer(context(ctx).groups), (_MANY,), WARPGROUP)
 
 
-@jit
+@inner
 def sms(ctx):
     return carray(as_pointer(context(ctx).sms), (_MANY,), SM)
 
 
-@jit
+@inner
 def timing(ctx):
     return carray(as_pointer(context(ctx).timing), (1,), TIMING)[0]
 
 
-@jit
+@inner
 def events(ctx):
     return carray(as_pointer(context(ctx).events), (_MANY,), EVENT)
 
 
-@jit
+@inner
 def cta_info(ctx):
     return carray(as_pointer(context(ctx).cta_info), (_MANY,), CTA_INFO)
 
 
-@jit
+@inner
 def warp_info(ctx):
     return carray(as_pointer(context(ctx).warp_info), (_MANY,), WARP_INFO)

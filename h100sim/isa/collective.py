@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from .. import faults
 from .. import state as S
-from ..native import i64, jit
+from ..native import i64, inner
 from ..ptx.module import Instruction, Operand, Pair, Sink
 from ..services import block, fail, gather, lanes_at, wake
 from ..trace import Wait
@@ -36,7 +36,7 @@ _VOTES = ("all", "any", "uni", "ballot")
 _REDUCTIONS = ("add", "min", "max", "and", "or", "xor")
 
 
-@jit
+@inner
 def members_of(ctx, regs, ops, k, mask):
     """Return the lanes that execute together, 0 if suspended, -1 after an error; operand ``k`` is the member mask."""
     members = get(regs, operand(ops, k), first_lane(mask)) & _FULL
@@ -116,7 +116,7 @@ def shuffle(regs, mask, ops, ctx):
     return S.S_NEXT
 
 
-@jit
+@inner
 def scratch(ctx):
     """Return 32 words to keep values while registers change under them."""
     return i64(S.context(ctx).scratch, 32)

@@ -9,11 +9,22 @@ from __future__ import annotations
 
 from .. import faults
 from .. import state as S
-from ..native import jit
+from ..native import inner
 from ..ptx.module import Instruction
 from ..services import block, emit_here, fail, wake
 from ..trace import Event, Wait
-from .machine import Environment, MachineOp, current, first_lane, get, immediate, machine_instruction, operand, put, refuse
+from .machine import (
+    Environment,
+    MachineOp,
+    current,
+    first_lane,
+    get,
+    immediate,
+    machine_instruction,
+    operand,
+    put,
+    refuse,
+)
 
 _EXITED, _REGISTERS_CHANGED, _CLOCK_READ = int(Event.EXITED), int(Event.REGISTERS_CHANGED), int(Event.CLOCK_READ)
 _REGISTERS = int(Wait.REGISTERS)
@@ -63,7 +74,7 @@ def active_mask(regs, mask, ops, ctx):
     return S.S_NEXT
 
 
-@jit
+@inner
 def _broadcast(regs, op, mask, value):
     for lane in range(32):
         if (mask >> lane) & 1:

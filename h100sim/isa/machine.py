@@ -16,7 +16,7 @@ import numpy as np
 
 from .. import state as S
 from ..errors import PtxError, Where
-from ..native import i32, jit, u32, u64
+from ..native import i32, inner, u32, u64
 from ..ptx.module import Function, Imm, Instruction, Module, Operand, Reg, Symbol, Vector
 
 #: Flags in the low bits of an operand's row offset (rows are 64-byte aligned).
@@ -104,7 +104,7 @@ def width_of(operand: Operand, default: int = 64) -> int:
     return default
 
 
-@jit
+@inner
 def get(regs, op, lane):
     """Read one lane of an operand as an int64 (unsigned 32-bit values stay positive; predicates are 0 or 1)."""
     row = regs + (op & ~63)
@@ -116,7 +116,7 @@ def get(regs, op, lane):
     return np.int64(u32(row, 32)[lane])
 
 
-@jit
+@inner
 def put(regs, op, lane, value):
     """Write one lane of an operand."""
     row = regs + (op & ~63)
@@ -133,13 +133,13 @@ def put(regs, op, lane, value):
         u32(row, 32)[lane] = np.uint32(value & 0xFFFFFFFF)
 
 
-@jit
+@inner
 def operand(ops, k):
     """Return the k-th operand of an instruction, for :func:`get` and :func:`put`."""
     return np.int64(i32(ops, k + 1)[k])
 
 
-@jit
+@inner
 def first_lane(mask):
     """Return the lowest lane of a mask."""
     for lane in range(32):
@@ -148,7 +148,7 @@ def first_lane(mask):
     return 0
 
 
-@jit
+@inner
 def popcount(mask):
     """Return the number of lanes in a mask."""
     n = 0
@@ -157,7 +157,7 @@ def popcount(mask):
     return n
 
 
-@jit
+@inner
 def current(ctx):
     """Return the record of the instruction being executed."""
     return S.instructions(ctx)[S.context(ctx).pc]

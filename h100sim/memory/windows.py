@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from .. import faults
 from .. import state as S
-from ..native import i64, jit
+from ..native import i64, inner
 from ..services import fail
 
 #: Codes of state spaces, as in ``trace.Space``, and the generic space.
@@ -26,7 +26,7 @@ WINDOWS = {"global": 0, "shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "const":
 CODES = {"global": GLOBAL, "shared": SHARED, "local": LOCAL, "const": CONST, "param": PARAM, "": GENERIC}
 
 
-@jit
+@inner
 def space_of_generic(address):
     """Return the state space that a generic address belongs to."""
     window = address & ~(WINDOW_BYTES - 1)
@@ -41,7 +41,7 @@ def space_of_generic(address):
     return GLOBAL
 
 
-@jit
+@inner
 def global_pointer(ctx, address, size):
     """Return the host address of global bytes, or 0 if they do not lie in one live allocation."""
     c = S.context(ctx)
@@ -62,7 +62,7 @@ def global_pointer(ctx, address, size):
     return c.arena + (address - c.arena_base)
 
 
-@jit
+@inner
 def shared_cta(ctx, cta, address):
     """Return the CTA slot that a shared address names, or -1 if its rank is not in the cluster."""
     C = S.ctas(ctx)[cta]
@@ -74,7 +74,7 @@ def shared_cta(ctx, cta, address):
     return C.cluster_slot + rank
 
 
-@jit
+@inner
 def shared_pointer(ctx, cta, address, size):
     """Return the host address of shared bytes seen from a CTA, or 0 if they lie outside."""
     c = S.context(ctx)
@@ -90,7 +90,7 @@ def shared_pointer(ctx, cta, address, size):
     return S.ctas(ctx)[peer].shared + offset
 
 
-@jit
+@inner
 def pointer(ctx, w, lane, space, address, size):
     """Return the host address of ``size`` bytes for a lane, or 0 after recording the error."""
     c = S.context(ctx)
@@ -126,7 +126,7 @@ def pointer(ctx, w, lane, space, address, size):
     return 0
 
 
-@jit
+@inner
 def shared_offset(ctx, cta, address):
     """Return a shared address as seen from a CTA with the rank of the CTA that holds it in bits 24 and up."""
     if address >> 24 == 0:

@@ -33,7 +33,7 @@ from ..memory.windows import (
     shared_offset,
     space_of_generic,
 )
-from ..native import i32, i64, jit, u8
+from ..native import i32, i64, inner, u8
 from ..ptx.module import Address, Instruction, Operand, Symbol
 from ..services import emit
 from ..trace import Access, Event
@@ -79,7 +79,7 @@ def vector_length(instruction: Instruction) -> int:
     return 1
 
 
-@jit
+@inner
 def record(ctx, regs, ops, k, offset, mask, size, space, access):
     """Append a memory event with the addresses of all lanes; operand ``k`` is the address."""
     c = S.context(ctx)
@@ -106,7 +106,7 @@ def record(ctx, regs, ops, k, offset, mask, size, space, access):
     c.n_lanes += 1
 
 
-@jit
+@inner
 def wavefronts(ctx, regs, ops, k, offset, mask, size):
     """Return how many passes the shared-memory port needs: in each group of lanes that together ask for 128 bytes, the
     largest number of different 32-bit words in one bank."""
@@ -139,7 +139,7 @@ def wavefronts(ctx, regs, ops, k, offset, mask, size):
     return total
 
 
-@jit
+@inner
 def shared_time(ctx, regs, ops, k, offset, mask, size, is_load):
     """Charge the shared-memory port and set the latency of the instruction being executed."""
     c, T = S.context(ctx), S.timing(ctx)
@@ -154,7 +154,7 @@ def shared_time(ctx, regs, ops, k, offset, mask, size, is_load):
         emit(ctx, c.now, _BANK_CONFLICT, S.ctas(ctx)[w.cta].id, w.id, c.pc, mask, -1, passes, ideal, 0, 0)
 
 
-@jit
+@inner
 def global_time(ctx, size_bytes):
     """Charge L2 for a global access of a warp and return when the answer is back."""
     c, T = S.context(ctx), S.timing(ctx)

@@ -12,7 +12,7 @@ from .. import faults
 from .. import state as S
 from ..isa.machine import Environment, MachineOp, current, flatten, get, machine_instruction, operand, put, refuse
 from ..memory.windows import CODES, pointer
-from ..native import i64, jit, u16
+from ..native import i64, inner, u16
 from ..ptx.module import Instruction
 from ..services import fail
 from ..trace import Access
@@ -22,7 +22,7 @@ _READ, _WRITE = int(Access.READ), int(Access.WRITE)
 _FULL = 0xFFFFFFFF
 
 
-@jit
+@inner
 def _rows(ctx, regs, op, offset, space, count):
     """Put the host address of each of 8*count rows into the scratch table; return False after an error."""
     c = S.context(ctx)
@@ -38,7 +38,7 @@ def _rows(ctx, regs, op, offset, space, count):
     return True
 
 
-@jit
+@inner
 def _converged(ctx, mask):
     W = S.warps(ctx)[S.context(ctx).warp]
     if mask != W.alive or mask != _FULL:

@@ -17,14 +17,13 @@ from ..isa.machine import (
     MachineOp,
     current,
     get,
-
     machine_instruction,
     operand,
     put,
     refuse,
 )
 from ..memory.windows import SHARED_WINDOW, WINDOW_BYTES, shared_cta, shared_offset
-from ..native import i32, jit
+from ..native import i32, inner
 from ..ptx.module import Address, Imm, Instruction, Sink
 from ..services import block, emit, emit_here, fail, wake_waiters
 from ..trace import Event, Wait
@@ -39,7 +38,7 @@ _WAIT = int(Wait.MBARRIER)
 RANGE = 1 << 20
 
 
-@jit
+@inner
 def cta_and_offset(ctx, cta, address):
     """Return (CTA slot, byte offset) of a shared address, generic or not; the slot is -1 if there is no such CTA."""
     if address & ~(WINDOW_BYTES - 1) == SHARED_WINDOW:
@@ -51,7 +50,7 @@ def cta_and_offset(ctx, cta, address):
     return shared_cta(ctx, cta, address), address & 0xFFFFFF
 
 
-@jit
+@inner
 def find(ctx, slot, offset):
     """Return the number of the live mbarrier at a shared offset of a CTA, or -1."""
     c = S.context(ctx)
@@ -60,7 +59,7 @@ def find(ctx, slot, offset):
     return i32(c.mbarrier_index + slot * (c.shared_stride // 8) * 4, c.shared_stride // 8)[offset >> 3]
 
 
-@jit
+@inner
 def require(ctx, address):
     """Return the number of the live mbarrier that the executing warp names by ``address``, or -1 after recording the error."""
     c = S.context(ctx)
@@ -81,7 +80,7 @@ def require(ctx, address):
     return m
 
 
-@jit
+@inner
 def flip_if_complete(ctx, m):
     """Complete the phase if nothing is pending: the next phase begins and suspended waiters are woken."""
     c = S.context(ctx)
@@ -95,7 +94,7 @@ def flip_if_complete(ctx, m):
     wake_waiters(ctx, M.cta, _WAIT, M.identity, c.now + S.timing(ctx).mbarrier_wake_cycles)
 
 
-@jit
+@inner
 def arrive(ctx, m, count):
     """Count arrivals. Returns a status."""
     c = S.context(ctx)
@@ -109,7 +108,7 @@ def arrive(ctx, m, count):
     return S.S_NEXT
 
 
-@jit
+@inner
 def expect(ctx, m, size_bytes):
     """Raise the tx-count by bytes that copies will complete. Returns a status."""
     c = S.context(ctx)
@@ -122,7 +121,7 @@ def expect(ctx, m, size_bytes):
     return S.S_NEXT
 
 
-@jit
+@inner
 def complete_tx(ctx, m, size_bytes, warp, pc, op):
     """Lower the tx-count by bytes that a copy wrote, and complete the phase if that was the last thing missing."""
     c = S.context(ctx)
@@ -133,7 +132,7 @@ def complete_tx(ctx, m, size_bytes, warp, pc, op):
     flip_if_complete(ctx, m)
 
 
-@jit
+@inner
 def state_word(M):
     """Return the 64-bit state as sm_90 encodes it. Measured: from the machine code of arrive and pending_count: phase in bit
     63, 2**20 - pending in 62:43, 2**20 - expected in 20:1."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from .. import faults
 from .. import state as S
 from ..isa.machine import Environment, MachineOp, current, first_lane, get, machine_instruction, operand, put, refuse
-from ..native import jit
+from ..native import inner
 from ..ptx.module import Imm, Instruction, Operand, Sink
 from ..services import block, emit, emit_here, fail, lanes_at, wake_waiters
 from ..trace import Event, Wait
@@ -22,7 +22,7 @@ _WAIT = int(Wait.BARRIER)
 _SYNC, _ARRIVE, _RED_POPC, _RED_AND, _RED_OR = 0, 1, 2, 3, 4
 
 
-@jit
+@inner
 def release(ctx, cta, number):
     """Complete the barrier: the next generation begins and the waiting warps go on."""
     c = S.context(ctx)
@@ -34,7 +34,7 @@ def release(ctx, cta, number):
     wake_waiters(ctx, cta, _WAIT, number, c.now + S.timing(ctx).named_wake_cycles)
 
 
-@jit
+@inner
 def release_after_exit(ctx, cta):
     """A warp has ended: barriers that wait for every warp of the CTA may now be complete."""
     for number in range(S.BARRIERS_PER_CTA):
@@ -96,7 +96,7 @@ def barrier(regs, mask, ops, ctx):
     return block(ctx, _WAIT, number, 0, B.generation)
 
 
-@jit
+@inner
 def _votes(regs, ops, mask):
     count = 0
     for lane in range(32):
@@ -105,7 +105,7 @@ def _votes(regs, ops, mask):
     return count
 
 
-@jit
+@inner
 def _deliver(ctx, regs, ops, mask, kind, count, warps):
     c = S.context(ctx)
     threads = min(warps * 32, c.block_x * c.block_y * c.block_z)

@@ -30,7 +30,7 @@ from ..isa.machine import (
     refuse,
 )
 from ..layouts.descriptor import gather_operand
-from ..native import as_pointer, call, i64, jit, u8, u32
+from ..native import as_pointer, call, i64, inner, u8, u32
 from ..numerics.tensor_core import address_of_step, code_of
 from ..ptx.module import Imm, Instruction, Operand
 from ..services import ITEM_ASYNC, PRIORITY_UNIT, block, emit, emit_here, fail, free_async, new_async, push, wake
@@ -48,7 +48,7 @@ _A, _B, _D, _BLOCK = 0, 1 << 14, 5 << 14, 9 << 14
 A_IN_REGISTERS, TRANSPOSE_A, TRANSPOSE_B, NEGATE_A, NEGATE_B, SATURATE, HALF_D = 1, 2, 4, 8, 16, 32, 64
 
 
-@jit
+@inner
 def _whole_warpgroup(ctx, mask):
     """Check that a full warp of a full warpgroup executes; record the error otherwise."""
     c = S.context(ctx)
@@ -154,7 +154,7 @@ def wait_group(regs, mask, ops, ctx):
     return S.S_NEXT
 
 
-@jit
+@inner
 def retire(ctx, n):
     """An operation has delivered: let its waiters and its CTA go on."""
     c = S.context(ctx)
@@ -175,7 +175,7 @@ def retire(ctx, n):
     end_cta_if_done(ctx, cta)
 
 
-@jit
+@inner
 def read_fragment_a(ctx, n, element_bits, depth, a):
     """Read A from the registers of the four warps into ``a`` (64, K) element bits."""
     c = S.context(ctx)
@@ -196,7 +196,7 @@ def read_fragment_a(ctx, n, element_bits, depth, a):
                     a[row, column + j] = (word >> (element_bits * j)) & lane_mask
 
 
-@jit
+@inner
 def move_accumulator(ctx, n, d, write):
     """Copy D between the registers of the four warps and ``d`` (64, N): 32-bit elements, or 16-bit ones with HALF_D."""
     c = S.context(ctx)

@@ -14,7 +14,7 @@ from .. import state as S
 from ..engine import end_cta_if_done
 from ..isa.machine import Environment, MachineOp, current, first_lane, get, machine_instruction, operand, refuse
 from ..memory.windows import PARAM_WINDOW, global_pointer, shared_offset, shared_pointer
-from ..native import i32, i64, jit, u8
+from ..native import copy_bytes, i32, i64, inner
 from ..ptx.module import Address, Imm, Instruction, Operand, Symbol, Vector
 from ..services import ITEM_ASYNC, PRIORITY_UNIT, block, emit, emit_here, fail, free_async, new_async, push, wake
 from ..tma import plan as fields
@@ -44,7 +44,7 @@ REDUCTIONS = ("", "add", "min", "max", "inc", "dec", "and", "or", "xor")
 # --- time -------------------------------------------------------------------------------------------------------------
 
 
-@jit
+@inner
 def hold_issuer(ctx):
     """Charge the issuing warp: a first copy costs more than those that follow at once."""
     c, T = S.context(ctx), S.timing(ctx)
@@ -55,7 +55,7 @@ def hold_issuer(ctx):
     return c.now + cost
 
 
-@jit
+@inner
 def engine_done(ctx, ready, size_bytes, per_cycle, latency):
     """Reserve the engine and the L2 for a copy that is ready at a time; return when its last byte has arrived."""
     c, T = S.context(ctx), S.timing(ctx)
@@ -74,7 +74,7 @@ def engine_done(ctx, ready, size_bytes, per_cycle, latency):
     return end + latency
 
 
-@jit
+@inner
 def launch(ctx, n, time, state):
     """Let an operation reach its next state at a time."""
     A = S.asyncs(ctx)[n]
@@ -85,7 +85,7 @@ def launch(ctx, n, time, state):
 # --- tensor maps ------------------------------------------------------------------------------------------------------
 
 
-@jit
+@inner
 def plan_of(ctx, address):
     """Return the number of the decoded tensor map at a generic address, or -1: the host then decodes it."""
     c = S.context(ctx)
@@ -97,12 +97,12 @@ def plan_of(ctx, address):
     return -1
 
 
-@jit
+@inner
 def plan(ctx, k):
     return i64(S.context(ctx).plans + k * _PLAN_WORDS * 8, _PLAN_WORDS)
 
 
-@jit
+@inner
 def read_coordinates(regs, ops, first, rank, offsets, lane, A):
     """Read start coordinates and im2col offsets (sign-extended 32-bit values) into an operation."""
     for k in range(5):
@@ -116,7 +116,7 @@ def read_coordinates(regs, ops, first, rank, offsets, lane, A):
         A.offsets[k] = get(regs, operand(ops, first + rank + k), lane) & 0xFFFF
 
 
-@jit
+@inner
 def emit_global(ctx, A, p):
     """Record the global bytes of a tiled box: one event for the rows of each position of the outer dimensions."""
     c = S.context(ctx)
@@ -189,7 +189,7 @@ def tensor_load(regs, mask, ops, ctx):
     return S.S_NEXT
 
 
-@jit
+@inner
 def finish_load(ctx, n, slot, size_bytes):
     """Complete the bytes of a load in one destination CTA. Returns a status."""
     c = S.context(ctx)
@@ -204,7 +204,7 @@ def finish_load(ctx, n, slot, size_bytes):
     return S.S_NEXT
 
 
-@jit
+@inner
 def retire(ctx, n):
     A = S.asyncs(ctx)[n]
     cta = A.cta
@@ -297,7 +297,7 @@ def complete_bulk_load(n, time, unused, ctx):
         elif slot != A.peer:
             continue
         if c.values:
-            u8(S.ctas(ctx)[slot].shared + A.shared, A.bytes)[:] = u8(source, A.bytes)
+            copy_bytes(S.ctas(ctx)[slot].shared + A.shared, source, A.bytes)
         status = finish_load(ctx, n, slot, A.bytes)
         if status != S.S_NEXT:
             return status
@@ -358,7 +358,7 @@ def complete_tensor_store(n, time, unused, ctx):
     return S.S_NEXT
 
 
-@jit
+@inner
 def source_read(ctx, n):
     """A store has read its source: shared memory may be reused; the data arrives later."""
     c = S.context(ctx)
@@ -369,7 +369,7 @@ def source_read(ctx, n):
     wake_bulk_waiters(ctx, A.warp)
 
 
-@jit
+@inner
 def finish_store(ctx, n):
     """A store has written: its bulk group may be complete."""
     c = S.context(ctx)
@@ -421,7 +421,7 @@ def complete_bulk_store(n, time, unused, ctx):
         if target == 0:
             return fail(ctx, faults.OUT_OF_RANGE_GLOBAL, A.address, A.bytes, 0)
         if c.values:
-            u8(target, A.bytes)[:] = u8(S.ctas(ctx)[A.cta].shared + A.shared, A.bytes)
+            copy_bytes(target, S.ctas(ctx)[A.cta].shared + A.shared, A.bytes)
         source_read(ctx, n)
     else:
         finish_store(ctx, n)
@@ -462,12 +462,12 @@ def wait_group(regs, mask, ops, ctx):
     return S.S_NEXT
 
 
-@jit
+@inner
 def is_store(kind):
     return kind == _TENSOR_STORE or kind == _TENSOR_REDUCE or kind == _BULK_STORE
 
 
-@jit
+@inner
 def wake_bulk_waiters(ctx, w):
     """Let groups of lanes of a warp that wait for bulk groups look again."""
     for n in range(S.NODES_PER_WARP):
