@@ -19,7 +19,7 @@ import hashlib
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -159,6 +159,7 @@ def forms() -> dict[str, tuple[str, ...]]:
     return {base: tuple(opcodes) for base, opcodes in sorted(table.items())}
 
 
+@cache
 def operation(text: str, destinations: int = 1, sources: tuple[Operand, ...] = ()) -> Operation:
     """Return what an opcode computes. PtxError if sm_90a has no such form.
 
@@ -203,7 +204,7 @@ def _bind(instruction: Instruction) -> LaneOp:
         raise PtxError(f"{opcode} must have a destination, not no operands")
     outs = list(_atoms(instruction.operands[0]))
     sources = [atom for operand in instruction.operands[1:] for atom in _atoms(operand)]
-    op = operation(opcode, len(outs), tuple(sources))
+    op = operation(opcode, len(outs), _shape(opcode, sources))
     if len(outs) != len(op.outs) or len(sources) != len(op.ins):
         wanted, given = (len(op.outs), len(op.ins)), (len(outs), len(sources))
         raise PtxError(
@@ -245,11 +246,21 @@ def _check(opcode: str, operand: Operand, type_: str, wide: bool) -> None:
         raise PtxError(f"operand of {opcode} must be a register or a constant, not {operand}")
 
 
+def _shape(opcode: str, sources: Sequence[Operand]) -> tuple[Operand, ...]:
+    """Return sources reduced to what an operation may depend on, their number and lop3's table, so that it is cached."""
+    return tuple(atom if isinstance(atom, Imm) and opcode.startswith("lop3") else Sink() for atom in sources)
+
+
 def _form(opcode: str, op: Operation, outs: tuple[Operand, ...], ins: tuple[tuple[Operand, str], ...]) -> LaneForm:
     """Fit an operation to the widths of its operands' registers."""
     out_types = (*op.outs, "pred") if op.carry_out else op.outs
     targets = tuple(Slot(t, _width(o, t)) for o, t in zip(outs, out_types, strict=True))
     sources = tuple(Slot(t, _width(o, t), isinstance(o, Reg) and o.negated) for o, t in ins)
+    return _form_of(opcode, op, targets, sources)
+
+
+@cache
+def _form_of(opcode: str, op: Operation, targets: tuple[Slot, ...], sources: tuple[Slot, ...]) -> LaneForm:
     text = function_text(op.style, op.let, op.body, targets, sources)
     return LaneForm(
         _key(opcode, op, targets, sources),

@@ -14,7 +14,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-__all__ = ["load32", "load64", "merge32", "merge64", "row", "scratch", "store32", "store64"]
+__all__ = ["load32", "load64", "merge32", "merge64", "row", "scratch", "store32", "store64", "warp_size"]
 
 
 @intrinsic
@@ -41,6 +41,28 @@ def scratch(typingctx):
         return builder.bitcast(pointer, cgutils.voidptr_t)
 
     return types.voidptr(), codegen
+
+
+class _VolatileLoad(ir.LoadInstr):
+    """A load whose value the compiler may not guess."""
+
+    def descr(self, buf):
+        pointer = self.operands[0]
+        buf.append(f"load volatile {self.type}, {pointer.type} {pointer.get_reference()}, align 8\n")
+
+
+@intrinsic
+def warp_size(typingctx):
+    """Return 32, which the compiler does not know.
+
+    If it did, it would unroll short loops over the lanes before it tries to vectorise them, and then not try.
+    """
+
+    def codegen(context, builder, signature, args):
+        pointer = cgutils.alloca_once_value(builder, ir.Constant(ir.IntType(64), 32))
+        return builder._insert(_VolatileLoad(builder.block, pointer)) or builder.block.instructions[-1]
+
+    return types.int64(), codegen
 
 
 def _element(builder, width: int, args):
@@ -78,12 +100,17 @@ def _merge(type_: types.Type):
     def merge(typingctx, target, start, source, active):
         def codegen(context, builder, signature, args):
             target, start, source, active = args
-            vector = ir.VectorType(ir.IntType(type_.bitwidth), 32)
-            place = builder.bitcast(_element(builder, type_.bitwidth, (target, start)), vector.as_pointer())
-            new = builder.load(builder.bitcast(source, vector.as_pointer()), align=64)
-            old = builder.load(place, align=type_.bitwidth // 8)
-            lanes = builder.bitcast(active, ir.VectorType(ir.IntType(1), 32))
-            builder.store(builder.select(lanes, new, old), place, align=type_.bitwidth // 8)
+            width = 256 // type_.bitwidth
+            chunk, bits = ir.VectorType(ir.IntType(type_.bitwidth), width), ir.IntType(width)
+            for lane in range(0, 32, width):
+                index = builder.add(start, start.type(lane))
+                place = builder.bitcast(_element(builder, type_.bitwidth, (target, index)), chunk.as_pointer())
+                scratch = _element(builder, type_.bitwidth, (source, start.type(lane)))
+                new = builder.load(builder.bitcast(scratch, chunk.as_pointer()), align=32)
+                old = builder.load(place, align=type_.bitwidth // 8)
+                few = builder.trunc(builder.lshr(active, active.type(lane)), bits)
+                lanes = builder.bitcast(few, ir.VectorType(ir.IntType(1), width))
+                builder.store(builder.select(lanes, new, old), place, align=type_.bitwidth // 8)
             return context.get_dummy_value()
 
         return types.void(types.voidptr, types.int64, types.voidptr, types.uint32), codegen
@@ -121,6 +148,7 @@ def plain_rows(regs: np.ndarray) -> dict:
 
     return {
         "row": lambda _regs, ops, k: regs[int(ops[k]) : len(regs) & -8],
+        "warp_size": lambda: 32,
         "scratch": lambda: np.zeros(256, np.uint8),
         "load32": load(np.uint32),
         "load64": load(np.uint64),

@@ -23,9 +23,10 @@ _NUMERICS = (
     "special_functions",
 )
 _NAMES = "abcdefghijklmnop"
-_ACCESSORS = ("load32", "load64", "merge32", "merge64", "row", "scratch", "store32", "store64")
+_ACCESSORS = ("load32", "load64", "merge32", "merge64", "row", "scratch", "store32", "store64", "warp_size")
 
 
+@cache
 def width_of_type(type_: str) -> int:
     """Return the width in bits of a PTX type ("pred" is 1; a packed type has the width of its register)."""
     if type_ == "pred":
@@ -162,7 +163,7 @@ def _lane_lines(
     for k, slot in enumerate(targets):
         lines += _prepare(k, slot)
     lines.append("active = uint32(mask)")
-    lines.append("for lane in range(32):")
+    lines.append(f"for lane in range({'32' if serial else 'warp_size()'}):")
     inner = ["if active >> uint32(lane) & uint32(1) == uint32(0):", "    continue"] if serial else []
     for name, slot in zip(_NAMES, sources, strict=False):
         inner += _read_lines(slot, name)

@@ -59,8 +59,7 @@ def truncated_square(u):
     """Return about u * u / 2^19 of a 17-bit number as the unit's squarer does: partial products are cut one by one."""
     total = int64(0)
     for i in range(17):
-        if (u >> int64(i)) & 1:
-            total += u >> int64(18 - i)
+        total += (u >> int64(18 - i)) & -((u >> int64(i)) & 1)
     return total >> 1
 
 
