@@ -5,8 +5,8 @@ register r, row l/4 + 8*(r&1) and columns p*(l%4) + 4*p*(r>>1) onwards. Accumula
 in one register (f16) or two. In wgmma, warp w of the warpgroup has rows 16*w to 16*w + 15.
 
 Spec: PTX ISA 9.1, "Register Fragments and Shared Memory Matrix Layouts" (wgmma), "Matrix Fragments for mma.m16n8k16"
-and its neighbours, "Warp-level matrix load instruction: ldmatrix". Measured: tests/data/matrix_moves.npz (ldmatrix).
-Assumed: the position of b1 elements in A of wgmma continues the pattern of the 8-bit types (no figure shows it).
+and its neighbours, "Warp-level matrix load instruction: ldmatrix". Measured: tests/data/wgmma_fragments.npz (A and D of
+every type, b1 among them, whose A no figure shows), tests/data/matrix_moves.npz (ldmatrix).
 """
 
 from __future__ import annotations

@@ -7,6 +7,12 @@ from h100sim.errors import PtxError, UsageError
 from h100sim.layouts.fragments import fragment, inverse
 
 MOVES = np.load(Path(__file__).parent.parent / "data" / "matrix_moves.npz")
+OWNERS = np.load(Path(__file__).parent.parent / "data" / "wgmma_fragments.npz")
+CAPTURED = {
+    "f16": "m64n{}k16.f32.f16.f16", "f16h": "m64n{}k16.f16.f16.f16", "bf16": "m64n{}k16.f32.bf16.bf16",
+    "tf32": "m64n{}k8.f32.tf32.tf32", "u8": "m64n{}k32.s32.u8.u8", "e4m3": "m64n{}k32.f32.e4m3.e4m3",
+    "b1": "m64n{}k256.s32.b1.b1.and.popc",
+}  # fmt: skip
 WGMMA = [
     "m64n8k16.f32.f16.f16", "m64n256k16.f16.f16.f16", "m64n16k16.f32.bf16.bf16", "m64n24k8.f32.tf32.tf32",
     "m64n8k32.f32.e4m3.e5m2", "m64n32k32.s32.s8.u8", "m64n16k256.s32.b1.b1.and.popc",
@@ -39,6 +45,33 @@ def test_ldmatrix_gives_what_silicon_gave(first, trans):
     rows = x.view(np.uint16).reshape(len(x), 32, 16)[:, :, :8]
     got = y[:, owners["lane"], first + owners["register"]] >> owners["bit"] & 0xFFFF
     assert np.array_equal(got, rows)
+
+
+def accumulated(instr: str, slots: np.ndarray) -> np.ndarray:
+    """Return D (..., 64, N) from what each thread's registers held, by the fragment of D."""
+    d = fragment(instr, "d")
+    return slots[..., 32 * d["warp"] + d["lane"], d["register"], d["bit"] // 16]
+
+
+@pytest.mark.parametrize("name", CAPTURED)
+def test_silicon_finds_a_where_its_fragment_says(name):
+    depth = int(CAPTURED[name].split("k")[1].split(".")[0])
+    instr = "wgmma.mma_async.sync.aligned." + CAPTURED[name].format(depth)
+    a = fragment(instr, "a")
+    bits = 256 // depth
+    slot = ((32 * a["warp"] + a["lane"]) * 4 + a["register"]) * (32 // bits) + a["bit"] // bits
+    assert np.array_equal(accumulated(instr, OWNERS[f"a.{name}"]), slot)
+
+
+@pytest.mark.parametrize("name", CAPTURED)
+def test_silicon_leaves_d_where_its_fragment_says(name):
+    instr = "wgmma.mma_async.sync.aligned." + CAPTURED[name].format(64)
+    depth = int(CAPTURED[name].split("k")[1].split(".")[0])
+    found = accumulated(instr, OWNERS[f"d.{name}"])
+    expected = np.zeros_like(found)
+    for row in range(64):
+        expected[row // depth, row] = np.arange(64) * depth + row % depth
+    assert np.array_equal(found, expected)
 
 
 def test_movmatrix_transposes():
