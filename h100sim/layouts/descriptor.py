@@ -6,6 +6,7 @@ along M or N. The swizzle is applied last, to the absolute shared address minus 
 
 Spec: PTX ISA 9.1, "Asynchronous Warpgroup Level Matrix Shared Memory Layout", "Matrix Descriptor Format".
 Measured: tests/data/wgmma_descriptors.npz (every configuration, every element).
+Assumed: sums of the fields do not wrap at 256 KiB (a CTA has less), and the unused bits do not matter.
 """
 
 from __future__ import annotations
