@@ -221,7 +221,7 @@ def draw_banks(addresses: Sequence[int], width_bytes: int, title: str = "Shared-
     captions = (
         f"32 banks of 4 bytes; {len(addresses)} lanes access {width_bytes} bytes each. A cell is a 4-byte word. "
         "Label: its first lane, + if several lanes share it.",
-        f"{sum(passes)} passes; without conflicts there would be {len(groups)}. Orange: waits for another word of its bank.",
+        f"{sum(passes)} passes, {len(groups)} if there were no conflicts. Orange: waits for another word of its bank.",
     )
     drawing = Drawing(title, captions)
     size, y = 30, 18.0
