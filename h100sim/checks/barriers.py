@@ -79,7 +79,10 @@ def mbarrier_invalidated(launch: Launch, e: Happening) -> None:
 def _require_init(launch: Launch, e: Happening, m: Mbarrier) -> None:
     """Whoever uses an mbarrier must know of its init."""
     clock = launch.warps[e.warp].clock
-    if not clock.knows(m.init_column, m.init_clock) and not clock.knows(m.init_column, m.init_clock, INITS_FENCED):
+    if m.is_reported or clock.knows(m.init_column, m.init_clock):
+        return
+    if not clock.knows(m.init_column, m.init_clock, INITS_FENCED):
+        m.is_reported = True
         _report_init(launch, t.INIT_RACE, e, m)
 
 
@@ -87,7 +90,8 @@ def _require_init_fence(launch: Launch, e: Happening, m: Mbarrier) -> None:
     """Strict reading: a copy may complete on an mbarrier only if fence.mbarrier_init stands between."""
     clock = launch.warps[e.warp].clock
     is_fenced = any(clock.knows(m.init_column, m.init_clock, block) for block in (INITS_FENCED, SHARED_FENCED))
-    if clock.knows(m.init_column, m.init_clock) and not is_fenced:
+    if clock.knows(m.init_column, m.init_clock) and not is_fenced and not m.is_reported:
+        m.is_reported = True
         _report_init(launch, t.STRICT_INIT, e, m)
 
 

@@ -14,6 +14,7 @@ synchronises through global memory at all).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 
@@ -116,7 +117,7 @@ class Checker:
         found = hazards_of(words, tables.findings[: int(tables.scalars[t.FINDS])])
         r = self.registers
         found += register_hazards(words, r.found[: int(r.count[0])], r.uses.names, self._times)
-        return sorted(found, key=lambda h: h.second.event)
+        return merged(sorted(found, key=lambda h: h.second.event))
 
     def _feed_registers(self, events: np.ndarray, rows: np.ndarray) -> None:
         if not self.registers.uses.names or not len(events):
@@ -145,6 +146,17 @@ class Checker:
                 transpose = is_transposed(instruction, which)
                 addresses = operand_addresses(instruction.opcode, "ab"[which], bits & (1 << 64) - 1, transpose)
                 footprints[pc, which, bits] = _runs(np.unique(addresses >> 4))
+
+
+def merged(hazards: list[Hazard]) -> list[Hazard]:
+    """Return the hazards with those of the same kind between the same source lines as one."""
+    found: dict[tuple, Hazard] = {}
+    for h in hazards:
+        ends = tuple((a.where, a.what, a.space) if a else None for a in (h.first, h.second))
+        key = (h.kind, h.missing, ends)
+        before = found.get(key)
+        found[key] = h if before is None else replace(before, count=before.count + h.count)
+    return list(found.values())
 
 
 def _runs(granules: np.ndarray) -> np.ndarray:

@@ -81,6 +81,11 @@ class _History:
         threads = int(np.prod(self.kernel.block)) - 32 * (warp % self.warps_per_cta)
         return (1 << min(32, threads)) - 1
 
+    def cluster_of(self, cta: int) -> tuple[int, ...]:
+        """Return the place of a CTA's cluster in the grid."""
+        (gx, gy, _), (cx, cy, cz) = self.kernel.grid, self.kernel.cluster
+        return cta % gx // cx, cta // gx % gy // cy, cta // (gx * gy) // cz
+
     def has_exited(self, warp: int) -> bool:
         return self.lanes_alive.get(warp, 1) == 0
 
@@ -120,7 +125,7 @@ def explain(kernel: KernelInfo, waits: list[WaitState], history: np.ndarray) -> 
     past = _History(kernel, history)
     groups = _groups(past, waits)
     now = max([int(history["time"].max(initial=0)), *(w.since for w in waits)], default=0)
-    shown, others = _representatives(groups)
+    shown, others = _representatives(past, groups)
     lines = _aligned([_waiting_columns(past, group) for group in shown])
     seen: set[tuple] = set()
     for group in shown:
@@ -130,11 +135,15 @@ def explain(kernel: KernelInfo, waits: list[WaitState], history: np.ndarray) -> 
                 lines.append(line)
     if cycle := _cycle(past, groups, shown):
         lines.append(cycle)
+    if _is_start(past, shown):
+        lines.append(
+            "all roles wait for parity 0 of fresh mbarriers: the role that fills a stage must start with parity 1"
+        )
     for group in shown:
         if group.state.wait == Wait.MBARRIER and (ledger := _ledger(past, group.state)) not in ("", *lines):
             lines.append(ledger)
     if others:
-        lines.append(f"{others:,} other {'CTA is' if others == 1 else 'CTAs are'} in the same situation")
+        lines.append(f"{others:,} other {'CTA waits' if others == 1 else 'CTAs wait'} for ever too")
     return f"no warp can proceed at cycle {now:,}", tuple(lines)
 
 
@@ -148,19 +157,21 @@ def _groups(past: _History, waits: list[WaitState]) -> list[_Waiting]:
     ]
 
 
-def _representatives(groups: list[_Waiting]) -> tuple[list[_Waiting], int]:
-    """Return the groups of the first CTA of each kind of situation, and how many other CTAs have one of these."""
-    by_cta: dict[int, list[_Waiting]] = defaultdict(list)
-    for group in groups:
-        by_cta[group.party.cta].append(group)
-    situations: dict[tuple, int] = {}
-    for cta, members in by_cta.items():
-        key = tuple(
-            sorted((g.party.role, g.state.pc, g.state.pending, g.state.tx, g.state.shared_address) for g in members)
-        )
-        situations.setdefault(key, cta)
-    chosen = sorted(situations.values())[:4]
-    return [g for g in groups if g.party.cta in chosen], len(by_cta) - len(chosen)
+def _representatives(past: _History, groups: list[_Waiting]) -> tuple[list[_Waiting], int]:
+    """Return the groups of the first cluster that waits, and how many CTAs of other clusters wait too."""
+    if not groups:
+        return [], 0
+    cluster = past.cluster_of(groups[0].party.cta)
+    shown = [g for g in groups if past.cluster_of(g.party.cta) == cluster]
+    return shown, len({g.party.cta for g in groups} - {g.party.cta for g in shown})
+
+
+def _is_start(past: _History, shown: list[_Waiting]) -> bool:
+    """Do at least two roles wait for parity 0 of mbarriers on which nothing has ever happened?"""
+    waited = past._of(Event.MBARRIER_WAITED)
+    has_passed = bool((waited["c"] == 1).any())
+    fresh = [g for g in shown if g.state.wait == Wait.MBARRIER and g.state.phase == 0 and g.state.parity == 0]
+    return len(fresh) == len(shown) > 1 and not has_passed and not any(past.suppliers(g.state.object) for g in fresh)
 
 
 def _aligned(rows: list[tuple[str, str, str]]) -> list[str]:
@@ -223,7 +234,23 @@ def _reasons(past: _History, group: _Waiting, groups: list[_Waiting]) -> list[st
         return _mbarrier_reasons(past, group, groups)
     if group.state.wait == Wait.BARRIER:
         return _barrier_reasons(past, group, groups)
+    if group.state.wait == Wait.WGMMA:
+        return _wgmma_reasons(past, group, groups)
     return []
+
+
+def _wgmma_reasons(past: _History, group: _Waiting, groups: list[_Waiting]) -> list[str]:
+    """A wgmma begins only when all four warps of the warpgroup have issued it."""
+    first = group.state.warp - group.state.warp % past.warps_per_cta % 4
+    issued = past._of(Event.WGMMA_ISSUED)
+    issued = issued[(issued["warp"] >= first) & (issued["warp"] < first + 4)]
+    counts = {w: int((issued["warp"] == w).sum()) for w in range(first, first + 4)}
+    behind = {w for w, count in counts.items() if count < max(counts.values())}
+    if not behind:
+        return []
+    ranks = _listed([f"warp {w % past.warps_per_cta}" for w in sorted(behind)])
+    fact = "has exited" if all(past.has_exited(w) for w in behind) else "is elsewhere"
+    return [f"wgmma must be issued by all four warps of the warpgroup, but {ranks} {fact}"]
 
 
 def _mbarrier_reasons(past: _History, group: _Waiting, groups: list[_Waiting]) -> list[str]:
@@ -240,10 +267,6 @@ def _mbarrier_reasons(past: _History, group: _Waiting, groups: list[_Waiting]) -
                 f"{where} raises the byte count of {name} but does not arrive: expect_tx is not an arrival, "
                 "use mbarrier.arrive.expect_tx or add an arrive"
             )
-        if not len(arrivals) and state.phase == 0 and state.parity == 0:
-            lines.append(
-                f"{name} is fresh, so a wait for parity 1 would pass at once: the role that fills a stage starts with parity 1"
-            )
     if state.tx > 0:
         expected, delivered = _bytes(past, state)
         copies = past._of(Event.TMA_ISSUED)
@@ -256,8 +279,8 @@ def _mbarrier_reasons(past: _History, group: _Waiting, groups: list[_Waiting]) -
         lines.append(f"{name} expects {expected:,} bytes and has {delivered:,}; nothing is in flight, {last}")
     if state.tx < 0:
         lines.append(
-            f"{name} was given {-state.tx:,} bytes more than it expects: a copy always completes its whole box, and every "
-            "CTA that receives it must expect all of it"
+            f"{name} was given {-state.tx:,} bytes that nobody expects: mbarrier.arrive.expect_tx must name all bytes of the "
+            "whole box, in every CTA that receives it"
         )
     return lines
 

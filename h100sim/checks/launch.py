@@ -113,6 +113,7 @@ class Mbarrier:
     accumulated: Clock
     released: Clock
     waits: dict[int, int] = field(default_factory=dict)
+    is_reported: bool = False
 
 
 @dataclass(slots=True, eq=False)

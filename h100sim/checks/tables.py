@@ -90,11 +90,8 @@ def with_room(t: Tables, records: int, pages: int) -> Tables:
     """Return the tables with room for as many new records and global pages, and for the entries of one event."""
     if t.scalars[ENTRIES_FREE] < _ENTRIES_AT_ONCE:
         t = _more_entries(t, len(t.entries))
-    if (
-        (pages
-        and t.scalars[PAGES] + pages > PAGES_MAX)
-        or (t.scalars[RECORDS_FREE] < records
-        and len(t.records) >= RECORDS_MAX)
+    if (pages and t.scalars[PAGES] + pages > PAGES_MAX) or (
+        t.scalars[RECORDS_FREE] < records and len(t.records) >= RECORDS_MAX
     ):
         forget_global(t)
     while t.scalars[PAGES] + pages > len(t.page_heads):
