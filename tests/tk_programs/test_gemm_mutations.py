@@ -1,0 +1,57 @@
+"""The GEMM without one of its synchronising calls: every omission must be noticed.
+
+Two stages and two CTAs for four tiles make every call matter: slots are used again, and so is the tile of C.
+"""
+
+import dataclasses
+
+import pytest
+
+import tk_programs
+from h100sim.errors import DeadlockError, KernelError
+
+CONFIG = {"stages": 2, "ctas": 2}
+
+#: (a call, which of its occurrences, the exception or the kinds of hazard of which one must be reported)
+OMISSIONS = [
+    ("tk.sync()", 0, {"race"}),
+    ("tk.wait(empty", 0, KernelError),
+    ("tk.tma.expect_bytes", 0, DeadlockError),
+    ("tk.tma.load_async(b", 0, DeadlockError),
+    ("tk.wait(full", 0, KernelError),
+    ("tk.warpgroup.mma_async_wait", 0, {"race", "register-race"}),
+    ("tk.warpgroup.arrive", 0, DeadlockError),
+    ("tk.tma.store_async_read_wait", 0, {"race"}),
+    ("tk.warpgroup.sync", 0, {"race"}),
+    ("tk.warpgroup.sync", 1, {"race"}),
+    ("tk.tma.store_async_wait", 0, {"lifetime"}),
+]
+
+
+def without(kernel, call, occurrence):
+    """Return the kernel without the PTX of one Python line: the given occurrence of ``call`` in the program."""
+    with open(tk_programs.gemm.__file__) as source:
+        lines = [n for n, text in enumerate(source, 1) if text.strip().startswith(call)]
+    ptx = kernel.ptx.splitlines()
+    for n, (_, line) in kernel.source_map.items():
+        if line == lines[occurrence]:
+            ptx[n - 1] = ""
+    return dataclasses.replace(kernel, ptx="\n".join(ptx))
+
+
+def test_nothing_is_reported_when_nothing_is_missing():
+    kernel = tk_programs.gemm.build(**CONFIG)
+    kernel.run(*tk_programs.gemm.inputs(1))
+    assert kernel.last_run.hazards == []
+
+
+@pytest.mark.parametrize("call, occurrence, outcome", OMISSIONS)
+def test_every_omission_is_noticed(call, occurrence, outcome):
+    kernel = without(tk_programs.gemm.build(**CONFIG), call, occurrence)
+    inputs = tk_programs.gemm.inputs(1)
+    if isinstance(outcome, set):
+        kernel.run(*inputs, max_cycles=200_000)
+        assert outcome & {hazard.kind for hazard in kernel.last_run.hazards}
+    else:
+        with pytest.raises(outcome):
+            kernel.run(*inputs, max_cycles=200_000)
