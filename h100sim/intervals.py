@@ -145,6 +145,12 @@ def mbarriers(trace: Trace) -> np.ndarray:
     return result
 
 
+def cta_ends(trace: Trace) -> np.ndarray:
+    """Return the last cycle of every CTA of ``trace.ctas``; one that never ended lasts as long as the trace."""
+    ended = np.isin(trace.ctas["cta"], trace.of(Event.CTA_ENDED)["cta"])
+    return np.where(ended, trace.ctas["end"], trace.cycles)
+
+
 def mbarrier_name(kernel: KernelInfo, address: int) -> str:
     """Return what the DSL calls the mbarrier at an offset of the shared window, as "full[2]", else its address."""
     for semaphore in kernel.semaphores:

@@ -100,10 +100,9 @@ def perfetto_bytes(trace: Trace) -> bytes:
 def _tracks(writer: _Writer, trace: Trace) -> None:
     for sm in np.unique(trace.ctas["sm"]).tolist():
         writer.track(("SM", sm), f"SM {sm}", sm)
-    for cta in trace.ctas:
+    for cta, end in zip(trace.ctas, intervals.cta_ends(trace).tolist(), strict=True):
         number, sm = int(cta["cta"]), int(cta["sm"])
         track = writer.track(("SM", sm, number), f"CTA {number}", number)
-        end = int(cta["end"]) if cta["end"] >= 0 else int(trace.cycles)
         writer.slice(track, int(cta["start"]), end, f"CTA {number}")
     for number, warp in enumerate(trace.warps):
         cta, sm, rank = int(warp["cta"]), int(warp["sm"]), int(warp["rank"])

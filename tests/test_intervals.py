@@ -98,6 +98,16 @@ def test_four_warps_issue_one_wgmma():
     assert [bars[0][k] for k in ("issued", "started", "completed", "warp", "b")] == [5, -1, 50, 0, 1 << 62]
 
 
+def test_a_cta_that_never_ended_lasts_as_long_as_the_trace():
+    ended = {"time": 700, "kind": Event.CTA_ENDED, "cta": 0}
+    trace = trace_of(ended, cycles=1000)
+    trace.ctas["end"] = 700
+    assert intervals.cta_ends(trace) == [700]
+    trace.ctas["end"] = 0
+    trace.events["kind"] = Event.CTA_STARTED
+    assert intervals.cta_ends(trace) == [1000]
+
+
 def test_mbarriers_have_the_names_of_the_program():
     semaphores = ({"name": "full", "offset": 1024, "count": 2}, {"name": "done", "offset": 1040, "count": 1})
     rank_1 = (1 << 24) | 1032

@@ -158,7 +158,7 @@ def record(launch: Launch, cta: int) -> Recording:
         cta=cta,
         sm=sm,
         start=int(info["start"][0]),
-        end=int(info["end"][0]) if info["end"][0] >= 0 else int(trace.cycles),
+        end=int(intervals.cta_ends(trace)[trace.ctas["cta"] == cta][0]),
         cycles=int(trace.cycles),
         steps=_steps(trace, cta, mine["identity"]),
         warps=_warps(trace, cta),

@@ -229,6 +229,7 @@ def test_hazards_and_errors_are_shown_and_lead_to_their_steps(watch, serve, made
     watched.open(serve(replay))
     assert watched.text("#h-verdict") == "no warp can proceed at cycle 5,867"
     assert "producer waits for empty[2]" in watched.text("#z-list .error")
+    assert watched.text("#c-sentence").startswith("CTA ends")
     watched.page.click("#z-list .access >> nth=0")
     watched.settle()
     assert watched.page.evaluate("h100sim.model.steps.event[h100sim.model.step]") == event

@@ -136,7 +136,8 @@
   app.show = function (data, step) {
     app.model = new Model(data);
     for (const view of app.views) view.build(app.model);
-    app.goto(step || 0);
+    // What stopped a run is best seen at its end.
+    app.goto(step !== undefined ? step : data.header.error ? app.model.length - 1 : 0);
   };
 
   let scheduled = false;

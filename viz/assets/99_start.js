@@ -54,7 +54,7 @@
   // "#cta=1&step=200": a link to a step; kept up to date without filling the history.
   function fromAddress() {
     const fields = new URLSearchParams(location.hash.slice(1));
-    return { cta: Number(fields.get("cta") || app.ctas.cta[0]), step: Number(fields.get("step") || 1) - 1 };
+    return { cta: Number(fields.get("cta") || app.ctas.cta[0]), step: fields.has("step") ? Number(fields.get("step")) - 1 : undefined };
   }
 
   let noting = null;

@@ -41,7 +41,7 @@ def _access(recording: Recording, access: Any) -> dict[str, Any]:
 def layout() -> html.Section:
     return html.Section(
         [
-            html.Div([html.H2("Hazards"), html.Span(id="z-count", className="hint")], className="title"),
+            html.Div([html.H2("Hazards and errors"), html.Span(id="z-count", className="hint")], className="title"),
             html.Div(id="z-list"),
         ],
         id="z-hazards",
