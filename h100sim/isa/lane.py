@@ -234,20 +234,42 @@ def _atoms(operand: Operand) -> Iterator[Operand]:
 
 def _check(opcode: str, operand: Operand, type_: str, wide: bool) -> None:
     """Refuse what ptxas refuses: a register of the wrong width or kind."""
-    if isinstance(operand, Reg):
-        declared = operand.register.type
-        width, wanted = width_of_type(declared), width_of_type(type_)
-        fits = width == wanted or (wide and width > wanted > 1)
-        if not fits or (declared == "pred") != (type_ == "pred"):
-            raise PtxError(f"register {operand.register.name} of {opcode} must hold .{type_}, not .{declared}")
-        if not wide and {declared[0], type_[0]} in ({"f", "s"}, {"f", "u"}) and "x2" not in type_:
-            raise PtxError(f"register {operand.register.name} of {opcode} must hold .{type_}, not .{declared}")
-    elif not isinstance(operand, Imm | Special | Symbol | Sink):
-        raise PtxError(f"operand of {opcode} must be a register or a constant, not {operand}")
+    if not isinstance(operand, Reg):
+        if not isinstance(operand, Imm | Special | Symbol | Sink):
+            raise PtxError(f"operand of {opcode} must be a register or a constant, not {operand}")
+        return
+    declared = operand.register.type
+    if wide:
+        fits = width_of_type(declared) >= width_of_type(type_) and (declared == "pred") == (type_ == "pred")
+    else:
+        type_ = _written_type(opcode, type_)
+        fits = width_of_type(declared) == width_of_type(type_) and _may_hold(declared, type_)
+    if not fits:
+        raise PtxError(f"register {operand.register.name} of {opcode} must hold .{type_}, not .{declared}")
+
+
+def _written_type(opcode: str, type_: str) -> str:
+    """Return the type that the opcode names for an operand which the operation takes as plain bits."""
+    last = opcode.rpartition(".")[2]
+    if type_[0] != "b" or type_.startswith("bf") or not last[-1].isdigit() or opcode.startswith(("set.", "slct.")):
+        return type_
+    return last if width_of_type(last) == width_of_type(type_) else type_
+
+
+def _may_hold(declared: str, type_: str) -> bool:
+    """May a register be used where an instruction wants a type of the same width?
+
+    Follows ptxas 13.0, but takes an .f16x2 register for every 32-bit integer, where ptxas takes it for some. Untyped
+    goes with all; signs do not matter; bf16 has no registers of its own.
+    """
+    untyped = {"b16", "b32", "b64", "b128"}
+    if declared in untyped or type_ in untyped or declared == type_:
+        return True
+    return type_[0] in "su" and (declared[0] in "su" or declared == "f16x2")
 
 
 def _shape(opcode: str, sources: Sequence[Operand]) -> tuple[Operand, ...]:
-    """Return sources reduced to what an operation may depend on, their number and lop3's table, so that it is cached."""
+    """Return sources reduced to what an operation may depend on, their number and lop3's table: it is cached."""
     return tuple(atom if isinstance(atom, Imm) and opcode.startswith("lop3") else Sink() for atom in sources)
 
 

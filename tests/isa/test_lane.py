@@ -108,7 +108,7 @@ def test_leaves_other_instructions_to_the_machine():
         ("min.relu.u32", 3, "opcode must be a form of min that sm_90a has, not min.relu.u32"),
         ("cvt.rn.f32.f32", 2, "opcode must be a form of cvt that sm_90a has, not cvt.rn.f32.f32"),
         ("add.s32", 2, "add.s32 must have 1 destinations and 2 sources, not 1 and 1"),
-        ("add.s64", 3, "register r0 of add.s64 must hold .b64, not .b32"),
+        ("add.s64", 3, "register r0 of add.s64 must hold .s64, not .b32"),
         ("setp.lt.s32", 3, "register r0 of setp.lt.s32 must hold .pred, not .b32"),
     ],
 )
@@ -121,6 +121,9 @@ def test_refuses_what_ptxas_refuses(opcode, operands, message):
 def test_refuses_a_float_register_in_an_integer_instruction():
     with pytest.raises(PtxError, match=r"^register f1 of mul\.hi\.s32 must hold \.s32, not \.f32"):
         lane.lower(instruction("mul.hi.s32", r("r1"), register("f1", "f32"), r("r2")))
+    with pytest.raises(PtxError, match=r"^register f1 of add\.s32 must hold \.s32, not \.f32"):
+        lane.lower(instruction("add.s32", register("f1", "f32"), r("r1"), r("r2")))
+    assert lane.lower(instruction("and.b32", register("f1", "f32"), register("f2", "f32"), r("r2")))
 
 
 def test_refuses_an_address_as_operand():
