@@ -31,7 +31,8 @@ _SETUP = """cvt.rn.f32.u32 %f1, %zero;
     cvt.rn.f64.u32 %d1, %zero;
     mov.f64 %d2, %d1;"""
 
-_START = "cvt.rn.f32.u32 %f0, %z; cvt.rn.f64.u32 %d0, %z; mov.b32 %x, %z;"
+#: The lane keeps the assembler from seeing that every lane has the same value, for which a shuffle is nothing.
+_START = "add.u32 %x, %z, %lane; cvt.rn.f32.u32 %f0, %x; cvt.rn.f64.u32 %d0, %x;"
 _END = "mov.b64 {%low, %high}, %d0; mov.b32 %i3, %f0; xor.b32 %x, %x, %i3; xor.b32 %x, %x, %low;"
 
 
