@@ -1,12 +1,12 @@
-"""The programs against what a Hopper GPU did with the same PTX: every bit of every output, and nearly the same cycles."""
+"""The programs against what a Hopper GPU did with the same PTX: every bit of the outputs, nearly the same cycles."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from validate import capture
-
+from tk_programs import gemm
+from validate import capture, compare, gpu
 
 SMALL = [name for name in capture.names() if capture.load(name).is_small]
 
@@ -32,8 +32,5 @@ def test_the_captures_are_there() -> None:
 @pytest.mark.gpu
 def test_every_bit_is_that_of_the_gpu_in_this_machine() -> None:
     kernel, arrays, config = capture.build("gemm", {}, seed=1)
-    from tk_programs import gemm
-    from validate import compare, gpu
-
     gpu.run(kernel, arrays)
     assert compare.compare(arrays[2], kernel.run(*gemm.inputs(1, **config))).is_equal
