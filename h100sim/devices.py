@@ -34,18 +34,18 @@ class Limits:
 class Issue:
     """Schedulers and execution pipes: cycles from issue to a usable result, and cycles of a pipe per warp instruction.
 
-    Measured: validate/silicon/microbenchmarks.json, entries ``alu_w*`` (fma 5.0 dependent, 1 to 2 warps; ex2 17.5 dependent
-    and 8.36 per warp instruction; cvt 2.1 per warp instruction with 16 warps).
+    Measured: validate/silicon/alu_latency.json (latencies); validate/silicon/microbenchmarks.json, entries ``alu_w*`` (ex2 8.36
+    cycles per warp instruction, cvt 2.1 with 16 warps).
     """
 
     schedulers: int = 4
-    alu_latency: int = 5
-    fma_latency: int = 5
-    imad_latency: int = 5
-    half_latency: int = 5
+    alu_latency: int = 4
+    fma_latency: int = 4
+    imad_latency: int = 4
+    half_latency: int = 8
     #: Assumed: a conversion goes through the same queue as a special function, without its table look-up.
     cvt_latency: int = 12
-    mufu_latency: int = 18
+    mufu_latency: int = 17
     #: Assumed: 64-bit floating point at 64 lanes/clk/SM, twice the latency of fp32.
     f64_latency: int = 8
     alu_cycles: int = 1
@@ -71,19 +71,20 @@ class SharedMemory:
 
 @dataclass(frozen=True)
 class Barriers:
-    """Measured: microbenchmarks.json ``pingpong``: mbarrier arrive/wait round trip between two warps 309 cycles, named barrier
-    round trip 75, bar.sync of two warps 17, arrive 8, try_wait on a completed phase 48."""
+    """Measured: validate/silicon/barrier_round_trip.json: round trip between two warps through mbarriers 112 cycles, through
+    named barriers 68, bar.sync of two warps 16; microbenchmarks.json ``pingpong``: arrive 8, try_wait on a completed phase 48."""
 
     mbarrier_arrive_cycles: int = 8
     mbarrier_wait_latency: int = 40
-    #: From an arrival (or a completed copy) to the wake-up of a suspended try_wait. With the 40 cycles of the repeated
-    #: try_wait and the arrive this makes half of the round trip of 309.
-    mbarrier_wake_cycles: int = 100
+    #: From an arrival (or a completed copy) to the wake-up of a suspended try_wait: half a round trip less the repeated try_wait.
+    mbarrier_wake_cycles: int = 15
     #: Assumed: how long a failed try_wait suspends its warp at most (published for an H200: 7,776 cycles).
     mbarrier_suspend_cycles: int = 7_776
-    named_release_cycles: int = 16
+    named_release_cycles: int = 13
     named_arrive_cycles: int = 2
-    named_wake_cycles: int = 18
+    #: How much later a barrier opens for those that sync when the last to come only arrives.
+    named_arrive_delay_cycles: int = 17
+    named_wake_cycles: int = 14
     cluster_release_cycles: int = 190
     fence_cycles: int = 20
 
@@ -103,15 +104,18 @@ class TensorCore:
 
 @dataclass(frozen=True)
 class Tma:
-    """The copy engine of an SM. Measured: microbenchmarks.json ``tmalat_l2_*`` (about 440 cycles + bytes/113 for one box from
-    the issue of its expect_tx, 177 of them until the issuing thread goes on, about 65 per further box) and ``tmabw_*``."""
+    """The copy engine of an SM. Measured: validate/silicon/microbenchmarks.json ``tmalat_l2_*`` (tensor copies: about 440 cycles +
+    bytes/113 for one box, 177 of them until the issuing thread goes on, about 65 per further box) and ``tmabw_*``;
+    validate/silicon/bulk_copy_latency.json (one-dimensional copies: 46 until the thread goes on); validate/silicon/copy_64.json
+    (a load and a store of one box)."""
 
     issue_cycles: int = 64
     first_issue_cycles: int = 169
-    latency_cycles: int = 270
+    bulk_issue_cycles: int = 38
+    latency_cycles: int = 210
     bytes_per_cycle: float = 113.0
     box_cycles: int = 48
-    store_latency_cycles: int = 400
+    store_latency_cycles: int = 650
     #: Assumed: the source of a store has been read when its last byte left through the same port.
     store_bytes_per_cycle: float = 113.0
 

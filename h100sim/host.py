@@ -19,7 +19,7 @@ from . import devices
 from .errors import LaunchError, UsageError
 from .memory.global_memory import GlobalMemory
 from .memory.windows import SHARED_START
-from .ptx.module import Function, Parameter
+from .ptx.module import Function, Imm, Parameter
 from .tma import TensorMap
 from .trace import KernelInfo, Trace
 
@@ -270,8 +270,9 @@ class RawKernel:
             )
 
     def _registers(self, block: tuple[int, int, int]) -> int:
-        """Return the registers per thread. Assumed: where PTX fixes a count (.maxnreg) that one; under .maxntid what ptxas may
-        use at most for that many threads; else 128 or what fits."""
+        """Return the registers per thread at entry. Assumed: where PTX fixes a count (.maxnreg) that one; under .maxntid what
+        that many threads may have at most, and with setmaxnreg not more than its largest count (seen in what ptxas 13.0
+        reports); else 128 or what fits."""
         directives = self.function.directives
         if "maxnreg" in directives:
             return int(directives["maxnreg"][0])
@@ -280,7 +281,8 @@ class RawKernel:
         ctas = int(directives.get("minnctapersm", (1,))[0])
         warps = -(-threads // 128) * 4
         most = min(255, 65_536 // (warps * 32 * ctas)) & ~7
-        return most if bound else min(128, most)
+        counts = [i.operands[0].value for i in self.function.instructions if i.base == "setmaxnreg" and isinstance(i.operands[0], Imm)]
+        return min(most, max(counts, default=256)) if bound else min(128, most)
 
     # --- arguments ----------------------------------------------------------------------------------------------------
 

@@ -23,15 +23,15 @@ _SYNC, _ARRIVE, _RED_POPC, _RED_AND, _RED_OR = 0, 1, 2, 3, 4
 
 
 @inner
-def release(ctx, cta, number):
-    """Complete the barrier: the next generation begins and the waiting warps go on."""
+def release(ctx, cta, number, delay):
+    """Complete the barrier: the next generation begins and the waiting warps go on, ``delay`` cycles later than usual."""
     c = S.context(ctx)
     B = S.barriers(ctx)[cta * S.BARRIERS_PER_CTA + number]
     emit(ctx, c.now, _RELEASED, S.ctas(ctx)[cta].id, -1, -1, 0, -1, number, B.generation, 0, 0)
     B.generation += 1
     B.arrived, B.expected = 0, 0
     c.progress += 1
-    wake_waiters(ctx, cta, _WAIT, number, c.now + S.timing(ctx).named_wake_cycles)
+    wake_waiters(ctx, cta, _WAIT, number, c.now + S.timing(ctx).named_wake_cycles + delay)
 
 
 @inner
@@ -40,7 +40,7 @@ def release_after_exit(ctx, cta):
     for number in range(S.BARRIERS_PER_CTA):
         B = S.barriers(ctx)[cta * S.BARRIERS_PER_CTA + number]
         if B.arrived > 0 and B.expected < 0 and B.arrived >= S.ctas(ctx)[cta].alive * 32:
-            release(ctx, cta, number)
+            release(ctx, cta, number, 0)
 
 
 def barrier(regs, mask, ops, ctx):
@@ -83,7 +83,7 @@ def barrier(regs, mask, ops, ctx):
     if B.arrived >= (expected if expected > 0 else C.alive * 32):
         generation = B.generation
         B.waiters = B.active
-        release(ctx, W.cta, number)
+        release(ctx, W.cta, number, T.named_arrive_delay_cycles if kind == _ARRIVE else 0)
         if kind != _ARRIVE:
             emit_here(ctx, _SYNCED, -1, number, generation, 0, 0)
             c.issue = T.named_release_cycles

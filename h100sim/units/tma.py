@@ -45,11 +45,11 @@ REDUCTIONS = ("", "add", "min", "max", "inc", "dec", "and", "or", "xor")
 
 
 @inner
-def hold_issuer(ctx):
-    """Charge the issuing warp: a first copy costs more than those that follow at once."""
+def hold_issuer(ctx, first):
+    """Charge the issuing warp: a first copy costs ``first`` cycles, one that follows at once less."""
     c, T = S.context(ctx), S.timing(ctx)
     W = S.warps(ctx)[c.warp]
-    cost = T.tma_issue_cycles if c.now - W.tma_last <= 2 * T.tma_issue_cycles else T.tma_first_issue_cycles
+    cost = min(first, T.tma_issue_cycles) if c.now - W.tma_last <= 2 * T.tma_issue_cycles else first
     W.tma_last = c.now + cost
     c.issue = cost
     return c.now + cost
@@ -184,7 +184,7 @@ def tensor_load(regs, mask, ops, ctx):
         read_coordinates(regs, ops, 4, ins.imm0, ins.imm1, lane, A)
         emit_here(ctx, _ISSUED, A.identity, _TENSOR_LOAD, A.bytes, shared_offset(ctx, slot, at), S.mbarriers(ctx)[m].identity)
         emit_global(ctx, A, p)
-        ready = hold_issuer(ctx)
+        ready = hold_issuer(ctx, T.tma_first_issue_cycles)
         launch(ctx, n, engine_done(ctx, ready, A.bytes, T.tma_bytes_per_cycle, T.tma_latency_cycles), S.A_FLYING)
     return S.S_NEXT
 
@@ -275,7 +275,7 @@ def bulk_load(regs, mask, ops, ctx):
         emit_here(ctx, _ISSUED, A.identity, kind, size, shared_offset(ctx, slot, at), S.mbarriers(ctx)[m].identity)
         if from_shared == 0:
             emit_here(ctx, _GLOBAL, A.identity, src, size, 1, 0)
-        ready = hold_issuer(ctx)
+        ready = hold_issuer(ctx, T.tma_bulk_issue_cycles)
         launch(ctx, n, engine_done(ctx, ready, size, T.tma_bytes_per_cycle, T.tma_latency_cycles), S.A_FLYING)
     return S.S_NEXT
 
@@ -336,7 +336,7 @@ def tensor_store(regs, mask, ops, ctx):
         read_coordinates(regs, ops, 2, ins.imm0, 0, lane, A)
         emit_here(ctx, _ISSUED, A.identity, kind, A.bytes, shared_offset(ctx, slot, at), -1)
         emit_global(ctx, A, p)
-        read_at = engine_done(ctx, hold_issuer(ctx), A.bytes, T.tma_store_bytes_per_cycle, 0)
+        read_at = engine_done(ctx, hold_issuer(ctx, T.tma_first_issue_cycles), A.bytes, T.tma_store_bytes_per_cycle, 0)
         A.done = read_at + T.tma_store_latency_cycles
         launch(ctx, n, read_at, S.A_FLYING)
     return S.S_NEXT
@@ -406,7 +406,7 @@ def bulk_store(regs, mask, ops, ctx):
         A.shared, A.lane, A.peer, A.bytes, A.address = at, lane, slot, size, dst
         emit_here(ctx, _ISSUED, A.identity, _BULK_STORE, size, shared_offset(ctx, slot, at), -1)
         emit_here(ctx, _GLOBAL, A.identity, dst, size, 1, 0)
-        read_at = engine_done(ctx, hold_issuer(ctx), size, T.tma_store_bytes_per_cycle, 0)
+        read_at = engine_done(ctx, hold_issuer(ctx, T.tma_bulk_issue_cycles), size, T.tma_store_bytes_per_cycle, 0)
         A.done = read_at + T.tma_store_latency_cycles
         launch(ctx, n, read_at, S.A_FLYING)
     return S.S_NEXT
