@@ -117,9 +117,9 @@ def summarise(trace: Trace) -> Summary:
     return Summary(
         kernel=kernel.name,
         device=kernel.device,
-        grid=tuple(kernel.grid),
-        block=tuple(kernel.block),
-        cluster=tuple(kernel.cluster),
+        grid=kernel.grid,
+        block=kernel.block,
+        cluster=kernel.cluster,
         cycles=int(trace.cycles),
         microseconds=float(trace.cycles) / kernel.clock_mhz,
         clock_mhz=kernel.clock_mhz,
@@ -194,11 +194,11 @@ def _family(name: str) -> str:
 def _stall_cycles(trace: Trace) -> list[tuple[int, str, int]]:
     issued = trace.of(Event.ISSUED)
     issued = issued[(issued["a"] > 0) & (issued["b"] > 0)]
-    found = []
+    found: list[tuple[int, str, int]] = []
     for cause in np.unique(issued["b"]):
         rows = issued[issued["b"] == cause]
         what = _STALL_NAMES.get(Cause(int(cause)), Cause(int(cause)).name.lower())
-        found.extend(zip(rows["warp"].tolist(), repeat(what), rows["a"].tolist()))
+        found.extend(zip(rows["warp"].tolist(), repeat(what), rows["a"].tolist(), strict=False))
     return found
 
 

@@ -82,7 +82,8 @@ def capture(program: str, out: Path, name: str | None = None, seed: int = 0, **c
     }
     stem = name or default_name(program, whole)
     out.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(out / f"{stem}.npz", **{k: v for key, x in outputs.items() for k, v in tiles(key, x).items()})
+    kept: dict[str, Any] = {k: v for key, array in outputs.items() for k, v in tiles(key, array).items()}
+    np.savez_compressed(out / f"{stem}.npz", **kept)
     path = out / f"{stem}.json"
     path.write_text(json.dumps(facts, indent=1) + "\n")
     return path
@@ -97,6 +98,7 @@ def recorded_cycles(program: str, config: dict[str, Any], seed: int) -> dict[str
     for k in range(WARM_UPS + RECORDED):
         kernel, arrays, _ = build(program, config, seed)
         run = gpu.run(kernel, arrays, record_clocks=True)
+        assert run.records is not None, "a launch with record_clocks must give records"
         if k >= WARM_UPS:
             launches.append(run.records)
     per_cta = np.median([launch["end"] - launch["start"] for launch in launches], axis=0)

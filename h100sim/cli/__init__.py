@@ -202,19 +202,21 @@ def _job(
 ) -> Job:
     """Return the job of a target; options of the other kind of target are wrong usage."""
     from . import arguments
-    from .target import file_job, is_file, program_job
+    from .target import Launch, file_job, is_file, program_job
 
     if is_file(target):
         if set_:
             raise UsageError("--set must be used with a program, not with a PTX file")
         if grid is None or block is None:
             raise UsageError("a PTX file must be given --grid and --block")
-        dims = (
-            arguments.dimensions(name, text)
-            for name, text in (("--grid", grid), ("--block", block), ("--cluster", cluster))
+        launch = Launch(
+            arguments.dimensions("--grid", grid),
+            arguments.dimensions("--block", block),
+            arguments.dimensions("--cluster", cluster),
+            shared_mem,
         )
         values = [arguments.kernel_argument(text, seed) for text in arg or []]
-        return file_job(target, kernel, *dims, shared_mem, values, device)
+        return file_job(target, kernel, launch, values, device)
     given = {"--kernel": kernel, "--grid": grid, "--block": block, "--arg": arg, "--shared-mem": shared_mem}
     for name, value in given.items():
         if value:

@@ -38,7 +38,7 @@ class MapArgument:
     array: np.ndarray
     element: ElementType
     box: tuple[int, ...]
-    settings: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
 
 
 def kernel_argument(text: str, seed: int = 0) -> Any:

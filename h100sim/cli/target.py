@@ -40,16 +40,23 @@ class Accuracy:
 
 
 @dataclass(frozen=True)
+class Launch:
+    """The sizes of a launch: CTAs, threads of a CTA, CTAs of a cluster, bytes of dynamic shared memory."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int]
+    shared_mem: int
+
+
+@dataclass(frozen=True)
 class Job:
     """A launch made ready. ``outputs`` are the buffers that ``--save`` numbers; ``accuracy`` judges what they hold."""
 
     name: str
     config: dict[str, Any]
     function: RawKernel
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    cluster: tuple[int, int, int]
-    shared_mem: int
+    launch: Launch
     device: Device
     args: list[Any]
     outputs: list[Buffer]
@@ -58,11 +65,11 @@ class Job:
     def prepare(self, **options: Any) -> Session:
         """Return the prepared launch. Raises LaunchError, PtxError and UsageError."""
         return self.function.prepare(
-            self.grid,
-            self.block,
+            self.launch.grid,
+            self.launch.block,
             self.args,
-            shared_mem=self.shared_mem,
-            cluster=self.cluster,
+            shared_mem=self.launch.shared_mem,
+            cluster=self.launch.cluster,
             device=self.device,
             **options,
         )
@@ -144,10 +151,7 @@ def program_job(name: str, settings: dict[str, Any], seed: int, device_name: str
         name=name,
         config=config,
         function=kernel.function(),
-        grid=kernel.grid,
-        block=kernel.block,
-        cluster=kernel.cluster,
-        shared_mem=kernel.shared_bytes,
+        launch=Launch(kernel.grid, kernel.block, kernel.cluster, kernel.shared_bytes),
         device=device,
         args=kernel.launch_args(*buffers, address_of=lambda buffer: buffer.address),
         outputs=[buffer for buffer, a in zip(buffers, kernel.arguments, strict=True) if a.is_output],
@@ -158,10 +162,7 @@ def program_job(name: str, settings: dict[str, Any], seed: int, device_name: str
 def file_job(
     path: str,
     kernel: str | None,
-    grid: tuple[int, int, int],
-    block: tuple[int, int, int],
-    cluster: tuple[int, int, int],
-    shared_mem: int,
+    launch: Launch,
     args: Sequence[Any],
     device_name: str,
 ) -> Job:
@@ -171,12 +172,10 @@ def file_job(
     read_ptx(path)
     module, device = RawModule(path=path), Device(device_name)
     function = module.get_function(kernel or only_entry(module.module))
-    function.max_dynamic_shared_size_bytes = max(shared_mem, function.max_dynamic_shared_size_bytes)
+    function.max_dynamic_shared_size_bytes = max(launch.shared_mem, function.max_dynamic_shared_size_bytes)
     buffers: list[Buffer] = []
     values = [_on_device(k, value, device, buffers) for k, value in enumerate(args)]
-    return Job(
-        Path(path).name, {}, function, grid, block, cluster, shared_mem, device, values, buffers, lambda outputs: None
-    )
+    return Job(Path(path).name, {}, function, launch, device, values, buffers, lambda outputs: None)
 
 
 def only_entry(module: Any) -> str:
