@@ -36,7 +36,7 @@ _WAIT_NAMES = {
 _STALL_NAMES = {
     Cause.DEPENDENCY: "operands",
     Cause.SCHEDULER: "an issue slot",
-    Cause.PIPE: "a pipe",
+    Cause.PIPE: "a busy pipe",
     Cause.MEMORY: "memory",
     Cause.TENSOR_CORE: "the tensor core's queue",
     Cause.TMA: "the TMA engine's queue",
