@@ -1,7 +1,7 @@
 """What accesses memory: loads, stores, atomics, cp.async, bulk copies and the operands of wgmma.
 
-Each makes an entry and compares its bytes with the shadow. An asynchronous operation is a small thread of its own: it starts
-with what the issuing warp knew, and is over when its counter is reached.
+Each makes an entry and compares its bytes with the shadow. An asynchronous operation is a small thread of its own: it
+starts with what the issuing warp knew, and is over when its counter is reached.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _place(e: Happening, warp: Warp, address: int) -> tuple[int, int]:
 
 
 def _acquire(launch: Launch, e: Happening, warp: Warp, lanes: np.ndarray) -> None:
-    """A strong load learns what was released at its address: at once if it acquires, at the warp's next fence if not."""
+    """A strong load learns what was released at its address: now if it acquires, at the warp's next fence if not."""
     if not launch.places or not e.d & _READ:
         return
     for address in lanes.tolist():
@@ -119,7 +119,8 @@ def _acquire(launch: Launch, e: Happening, warp: Warp, lanes: np.ndarray) -> Non
 
 
 def _release(launch: Launch, e: Happening, warp: Warp, lanes: np.ndarray) -> None:
-    """A strong store publishes what the warp knows: all of it if it releases, what was known at the last fence if not."""
+    """A strong store publishes what the warp knows: all of it if it releases, what was known at the last fence if
+    not."""
     source = warp.clock if e.d & _RELEASE else warp.fenced
     if not e.d & _WRITE or (source is None and not launch.places):
         return
@@ -148,7 +149,8 @@ def _release(launch: Launch, e: Happening, warp: Warp, lanes: np.ndarray) -> Non
 
 
 def copy_issued(launch: Launch, e: Happening) -> None:
-    """A bulk copy: a load writes shared memory and completes on an mbarrier, a store reads it and completes with its group."""
+    """A bulk copy: a load writes shared memory and completes on an mbarrier, a store reads it and completes with its
+    group."""
     if e.a == Copy.PREFETCH:
         return
     warp = launch.warps[e.warp]
@@ -179,7 +181,8 @@ def _write_destination(launch: Launch, e: Happening, op: Operation, cta: Cta) ->
 
 
 def copy_global(launch: Launch, e: Happening) -> None:
-    """The global bytes of a copy: read by a load, written by a store. a, b, c, d: first byte, bytes of a row, rows, stride."""
+    """The global bytes of a copy: read by a load, written by a store. a, b, c, d: first byte, bytes of a row, rows,
+    stride."""
     op = launch.operations.get(e.op)
     if op is None or e.b == 0 or e.c == 0:
         return
@@ -266,7 +269,8 @@ def bulk_waited(launch: Launch, e: Happening) -> None:
 
 
 def wgmma_issued(launch: Launch, e: Happening) -> None:
-    """One of the four warps issues a wgmma; its operands are read with what all four know. a, b: descriptors, c: sequence."""
+    """One of the four warps issues a wgmma; its operands are read with what all four know. a, b: descriptors, c:
+    sequence."""
     warp = launch.warps[e.warp]
     op = launch.operations.get(e.op)
     if op is None:
@@ -314,7 +318,8 @@ def wgmma_waited(launch: Launch, e: Happening) -> None:
 
 
 def cp_async(launch: Launch, e: Happening) -> None:
-    """cp.async, its commit_group and wait_group, known by their instructions; wait_group lets the last N groups be open."""
+    """cp.async, its commit_group and wait_group, known by their instructions; wait_group lets the last N groups be
+    open."""
     warp, flags = launch.warps[e.warp], launch.flags[e.pc]
     if flags & PC_CP_COPY:
         warp.cp_issued += 1

@@ -1,12 +1,13 @@
 """What orders warps: mbarriers, named barriers, the cluster barrier, fences, and the ends of warps and CTAs.
 
-An arrival publishes what its warp knows, a wait that returned True learns what all arrivals of that phase published. Rules
-of use are checked with the same clocks, so a mistake is found in a run where the timing hid it: an arrival in the next phase
-must know that somebody has seen the last one complete, an arrival at a named barrier that its last generation is over.
+An arrival publishes what its warp knows, a wait that returned True learns what all arrivals of that phase published.
+Rules of use are checked with the same clocks, so a mistake is found in a run where the timing hid it: an arrival in
+the next phase must know that somebody has seen the last one complete, an arrival at a named barrier that its last
+generation is over.
 
-Spec: PTX ISA 9.1, "Parallel Synchronization and Communication Instructions: mbarrier", "bar, barrier", "Memory Consistency
-Model". Assumed: scopes are wide enough (.cta and .cluster are not told apart), and a wait on an mbarrier learns of its earlier
-phases too.
+Spec: PTX ISA 9.1, "Parallel Synchronization and Communication Instructions: mbarrier", "bar, barrier", "Memory
+Consistency Model". Assumed: scopes are wide enough (.cta and .cluster are not told apart), and a wait on an mbarrier
+learns of its earlier phases too.
 """
 
 from __future__ import annotations
@@ -125,8 +126,8 @@ def mbarrier_arrived(launch: Launch, e: Happening) -> None:
         clock = warp.clock.copy()
         clock.learn(warp.cp_column, warp.cp_issued)
         m.accumulated.join(clock)
-    elif (clock := warp.fenced if flags & PC_RELAXED else warp.clock) is not None:
-        m.accumulated.join(clock)
+    elif (known := warp.fenced if flags & PC_RELAXED else warp.clock) is not None:
+        m.accumulated.join(known)
     warp.tick()
 
 

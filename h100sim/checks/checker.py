@@ -1,13 +1,13 @@
 """The hazard checker: listens to the events of a run, chunk by chunk, and says what was not allowed.
 
-It knows the trace and the instructions, not the machine. Happens-before is decided with vector clocks over the warps of a
-cluster and the counters of asynchronous operations, each of which has an identity of its own (:mod:`.clocks`); two proxies
-(generic, async) and the tensormap proxy need the fences that the manual asks for; an edge exists only where the manual gives
-one. A fence counts anywhere on the way from the access to the later one. A warp is one thread: lanes of a warp are not
-compared with each other.
+It knows the trace and the instructions, not the machine. Happens-before is decided with vector clocks over the warps
+of a cluster and the counters of asynchronous operations, each of which has an identity of its own (:mod:`.clocks`);
+two proxies (generic, async) and the tensormap proxy need the fences that the manual asks for; an edge exists only
+where the manual gives one. A fence counts anywhere on the way from the access to the later one. A warp is one thread:
+lanes of a warp are not compared with each other.
 
-Not seen: the source of a bulk copy between the shared memories of a cluster, scopes that are too narrow, and global races
-between clusters in a launch of more than :data:`.launch.FOREIGN_WARPS_MAX` warps (once such a launch
+Not seen: the source of a bulk copy between the shared memories of a cluster, scopes that are too narrow, and global
+races between clusters in a launch of more than :data:`.launch.FOREIGN_WARPS_MAX` warps (once such a launch
 synchronises through global memory at all).
 """
 
@@ -93,8 +93,9 @@ class Checker:
     def feed(
         self, events: np.ndarray, lanes: np.ndarray, warps: np.ndarray, ctas: np.ndarray, lanes_start: int = 0
     ) -> None:
-        """Check the next events (EVENT). ``lanes``: the rows of addresses from ``lanes_start`` on that MEMORY events of this
-        chunk name; ``warps``, ``ctas``: WARP_INFO and CTA_INFO of the launch, filled for those that have started."""
+        """Check the next events (EVENT). ``lanes``: the rows of addresses from ``lanes_start`` on that MEMORY events
+        of this chunk name; ``warps``, ``ctas``: WARP_INFO and CTA_INFO of the launch, filled for those that have
+        started."""
         rows = np.arange(self.events, self.events + len(events))
         self.events += len(events)
         kinds, issued = events["kind"], events["kind"] == Event.ISSUED
@@ -102,7 +103,7 @@ class Checker:
         self._find_footprints(events)
         self.launch.lanes, self.launch.lanes_start = lanes, lanes_start
         for event, row in zip(events[wanted].tolist(), rows[wanted].tolist(), strict=True):
-            e = launch_module.Happening(*event, row)
+            e = launch_module.Happening._make((*event, row))
             if e.kind == Event.CTA_STARTED:
                 place = ctas[e.cta]
                 barriers.cta_started(self.launch, e, int(place["cluster"]), int(place["cluster_rank"]))

@@ -1,13 +1,14 @@
 """Vector clocks: what a warp, a barrier or an asynchronous operation knows to have happened.
 
-A clock has one column for each warp of its cluster and one for each counter that asynchronous operations complete on (an
-mbarrier's phases, a thread's bulk groups, a warpgroup's wgmmas, a warp's cp.asyncs), in five blocks: what happened before
-(:data:`KNOWN`), and the parts of it that proxy fences have ordered for the async proxy (:data:`SHARED_FENCED`,
-:data:`GLOBAL_FENCED`), that a tensormap acquire fence has (:data:`MAP_FENCED`), and the mbarrier inits that
-fence.mbarrier_init has made visible (:data:`INITS_FENCED`).
+A clock has one column for each warp of its cluster and one for each counter that asynchronous operations complete on
+(an mbarrier's phases, a thread's bulk groups, a warpgroup's wgmmas, a warp's cp.asyncs), in five blocks: what
+happened before (:data:`KNOWN`), and the parts of it that proxy fences have ordered for the async proxy
+(:data:`SHARED_FENCED`, :data:`GLOBAL_FENCED`), that a tensormap acquire fence has (:data:`MAP_FENCED`), and the
+mbarrier inits that fence.mbarrier_init has made visible (:data:`INITS_FENCED`).
 
-Knowledge of CTAs in other clusters stands apart (``foreign``: known, global fenced, map fenced, a column for every warp of the
-launch); it exists only once a kernel has released something in global memory, since before that nobody can have any.
+Knowledge of CTAs in other clusters stands apart (``foreign``: known, global fenced, map fenced, a column for every
+warp of the launch); it exists only once a kernel has released something in global memory, since before that nobody
+can have any.
 """
 
 from __future__ import annotations

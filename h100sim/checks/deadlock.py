@@ -1,8 +1,8 @@
 """Why no warp can proceed: every waiting role, what it waits for, what is missing, and who could still supply it.
 
-A pure function of what the machine knows when it stops (:class:`WaitState`) and of what happened before (events). Liveness
-counts only roles that have not ended: a role that has exited supplies nothing any more. Roles of a warpgroup that wait at
-the same place for the same thing are one line; CTAs in the same situation are counted, not repeated.
+A pure function of what the machine knows when it stops (:class:`WaitState`) and of what happened before (events).
+Liveness counts only roles that have not ended: a role that has exited supplies nothing any more. Roles of a warpgroup
+that wait at the same place for the same thing are one line; CTAs in the same situation are counted, not repeated.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ LEDGER_PHASES = 3
 class WaitState:
     """What one suspended group of lanes waits for when the launch is dead.
 
-    ``object`` is the identity of an mbarrier or the id of a named barrier, ``since`` a cycle. For mbarriers: ``pending`` of
-    ``expected`` arrivals are missing in ``phase``, the tx-count is ``tx``, ``shared_address`` has the cluster rank in bits 24
-    and up. For named barriers: ``arrived`` of ``expected`` threads. -1 where it does not apply.
+    ``object`` is the identity of an mbarrier or the id of a named barrier, ``since`` a cycle. For mbarriers:
+    ``pending`` of ``expected`` arrivals are missing in ``phase``, the tx-count is ``tx``, ``shared_address`` has the
+    cluster rank in bits 24 and up. For named barriers: ``arrived`` of ``expected`` threads. -1 where it does not
+    apply.
     """
 
     warp: int
@@ -63,7 +64,8 @@ class _Waiting:
 
 
 class _History:
-    """What the events say about barriers and warps, looked up by the explanation. ``warps`` per CTA from the block size."""
+    """What the events say about barriers and warps, looked up by the explanation. ``warps`` per CTA from the block
+    size."""
 
     def __init__(self, kernel: KernelInfo, events: np.ndarray):
         self.kernel, self.events = kernel, events
@@ -118,9 +120,11 @@ class _History:
 
 
 def explain(kernel: KernelInfo, waits: list[WaitState], history: np.ndarray) -> tuple[str, tuple[str, ...]]:
-    """Return the message of a DeadlockError and its lines: one per waiting role, then why what it waits for cannot happen.
+    """Return the message of a DeadlockError and its lines: one per waiting role, then why what it waits for cannot
+    happen.
 
-    ``history``: the events so far (EVENT), possibly empty; without them the lines say only what the machine's state says.
+    ``history``: the events so far (EVENT), possibly empty; without them the lines say only what the machine's state
+    says.
     """
     past = _History(kernel, history)
     groups = _groups(past, waits)
@@ -203,7 +207,8 @@ def _name(past: _History, state: WaitState) -> str:
 
 def _what(past: _History, state: WaitState) -> str:
     if state.wait == Wait.MBARRIER:
-        text = f"{_name(past, state)} phase {state.phase}: {state.expected - state.pending:,} of {state.expected:,} arrivals"
+        arrived = f"{state.expected - state.pending:,} of {state.expected:,} arrivals"
+        text = f"{_name(past, state)} phase {state.phase}: {arrived}"
         expected, delivered = _bytes(past, state)
         return text + (f", {delivered:,} of {expected:,} bytes" if expected or delivered else "")
     if state.wait == Wait.BARRIER:
@@ -279,8 +284,8 @@ def _mbarrier_reasons(past: _History, group: _Waiting, groups: list[_Waiting]) -
         lines.append(f"{name} expects {expected:,} bytes and has {delivered:,}; nothing is in flight, {last}")
     if state.tx < 0:
         lines.append(
-            f"{name} was given {-state.tx:,} bytes that nobody expects: mbarrier.arrive.expect_tx must name all bytes of the "
-            "whole box, in every CTA that receives it"
+            f"{name} was given {-state.tx:,} bytes that nobody expects: mbarrier.arrive.expect_tx must name all bytes "
+            "of the whole box, in every CTA that receives it"
         )
     return lines
 
@@ -293,8 +298,10 @@ def _missing_arrivals(past: _History, group: _Waiting, groups: list[_Waiting], a
     before = Counter(int(p) for p, b in zip(arrivals["d"], arrivals["b"], strict=True) for _ in range(int(b)))
     if state.phase == 0 and before[0] < state.expected and _all_are_past(past, suppliers, groups, state):
         where = past.kernel.place(int(arrivals["pc"][-1])) if len(arrivals) else "nowhere"
-        return f"{name} counts {state.expected:,} arrivals{_initialised(past, state)}, but only {before[0]:,} came, from {where}"
-    return f"only {_roles(past, suppliers)} {'arrives' if len(_parties(past, suppliers)) == 1 else 'arrive'} on {name}: {_whereabouts(past, suppliers, groups)}"
+        counted = f"{name} counts {state.expected:,} arrivals{_initialised(past, state)}"
+        return f"{counted}, but only {before[0]:,} came, from {where}"
+    verb = "arrives" if len(_parties(past, suppliers)) == 1 else "arrive"
+    return f"only {_roles(past, suppliers)} {verb} on {name}: {_whereabouts(past, suppliers, groups)}"
 
 
 def _initialised(past: _History, state: WaitState) -> str:
@@ -317,7 +324,8 @@ def _barrier_reasons(past: _History, group: _Waiting, groups: list[_Waiting]) ->
     candidates = users or missing
     if not candidates:
         return [
-            f"barrier {state.object} waits for {state.expected:,} threads, but the CTA has only {past.warps_per_cta * 32:,}; all have arrived"
+            f"barrier {state.object} waits for {state.expected:,} threads, "
+            f"but all {past.warps_per_cta * 32:,} of the CTA have arrived"
         ]
     never = "" if users else ", which never came to it"
     return [f"barrier {state.object} lacks {_roles(past, candidates)}{never}: {_whereabouts(past, candidates, groups)}"]
@@ -355,8 +363,8 @@ def _whereabouts(past: _History, warps: set[int], groups: list[_Waiting]) -> str
 def _cycle(past: _History, groups: list[_Waiting], shown: list[_Waiting]) -> str:
     """Return the wait-for cycle as "cycle: producer -> empty[0] -> consumer -> full[0] -> producer", or "".
 
-    Where nobody has ever supplied an object, any other waiting role of the CTA might have been meant to; such edges are used
-    only if there is no cycle without them.
+    Where nobody has ever supplied an object, any other waiting role of the CTA might have been meant to; such edges
+    are used only if there is no cycle without them.
     """
     for guess in (False, True):
         graph: nx.DiGraph = nx.DiGraph()
@@ -401,4 +409,5 @@ def _ledger(past: _History, state: WaitState) -> str:
         parts.append(
             f"phase {phase} at cycle {int(flip['time']):,} ({count:,} arrivals{f', {size:,} bytes' if size else ''})"
         )
-    return f"{_name(past, state)} has completed {len(flips):,} {'phase' if len(flips) == 1 else 'phases'}: {', '.join(parts)}"
+    completed = f"{len(flips):,} {'phase' if len(flips) == 1 else 'phases'}"
+    return f"{_name(past, state)} has completed {completed}: {', '.join(parts)}"

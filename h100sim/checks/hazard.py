@@ -1,4 +1,5 @@
-"""What a kernel was not allowed to do: one hazard, its two accesses, the edge that is missing and the line that would add it."""
+"""What a kernel was not allowed to do: one hazard, its two accesses, the edge that is missing and the line that would
+add it."""
 
 from __future__ import annotations
 
@@ -24,9 +25,10 @@ KINDS = (
 class Access:
     """One side of a hazard: who did what, where and when.
 
-    ``what`` says it in words ("tensor load, writes"); ``role`` names the role, ``where`` the source line, ``op`` the opcode;
-    ``space`` is "shared", "global", "registers", "mbarrier" or "barrier"; bytes ``first_byte`` to ``last_byte`` (-1: none);
-    ``cycle`` of the event that stands at row ``event`` of the trace; ``pc`` indexes the instructions.
+    ``what`` says it in words ("tensor load, writes"); ``role`` names the role, ``where`` the source line, ``op`` the
+    opcode; ``space`` is "shared", "global", "registers", "mbarrier" or "barrier"; bytes ``first_byte`` to
+    ``last_byte`` (-1: none); ``cycle`` of the event that stands at row ``event`` of the trace; ``pc`` indexes the
+    instructions.
     """
 
     what: str
@@ -51,9 +53,9 @@ class Access:
 class Hazard:
     """Something that the rules do not allow, found in one run; the values may be right by luck.
 
-    ``kind`` is one of :data:`KINDS`; ``message`` the first line; ``first`` and ``second`` the accesses (``first`` is None when
-    only one is involved); ``missing`` the happens-before edge that would be needed; ``rule`` the manual's; ``fix`` one line
-    that would mend it; ``count`` how often the same pair of instructions was found.
+    ``kind`` is one of :data:`KINDS`; ``message`` the first line; ``first`` and ``second`` the accesses (``first`` is
+    None when only one is involved); ``missing`` the happens-before edge that would be needed; ``rule`` the manual's;
+    ``fix`` one line that would mend it; ``count`` how often the same pair of instructions was found.
     """
 
     kind: str

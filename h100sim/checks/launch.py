@@ -1,7 +1,8 @@
-"""The checker's picture of a launch: who runs, what each knows, what is in flight; and how an access is compared and recorded.
+"""The checker's picture of a launch: who runs, what each knows, what is in flight; and how an access is compared and
+recorded.
 
-Everything has an identity of its own and lives as long as it matters: a warp until its cluster ends, an asynchronous operation
-until it is known to be over, so memory is bounded by what runs at the same time.
+Everything has an identity of its own and lives as long as it matters: a warp until its cluster ends, an asynchronous
+operation until it is known to be over, so memory is bounded by what runs at the same time.
 """
 
 from __future__ import annotations
@@ -118,7 +119,8 @@ class Mbarrier:
 
 @dataclass(slots=True, eq=False)
 class Cta:
-    """A CTA that runs. ``remote`` has the clock at which a warp of another CTA (by column) last used its shared memory."""
+    """A CTA that runs. ``remote`` has the clock at which a warp of another CTA (by column) last used its shared
+    memory."""
 
     number: int
     cluster: Cluster
@@ -149,7 +151,8 @@ class Cluster:
 
 
 class Launch:
-    """All of it. ``flags`` and ``counts`` are of the instructions; ``lanes`` from ``lanes_start`` on come with each chunk."""
+    """All of it. ``flags`` and ``counts`` are of the instructions; ``lanes`` from ``lanes_start`` on come with each
+    chunk."""
 
     def __init__(self, grid: int, cluster: int, threads: int, flags: list[int], counts: list[int], is_strict: bool):
         self.threads, self.cluster_ctas, self.is_strict = threads, cluster, is_strict
@@ -193,7 +196,8 @@ class Launch:
         scalars[t.ENTRIES_FREE] -= 1
         now = warp.now
         entries[entry] = (
-            flags, warp.number, warp.cta.cluster.number, warp.column, now, -1, e.row, e.pc, warp.cta.number, e.time, 0, -1, now, -1,
+            flags, warp.number, warp.cta.cluster.number, warp.column, now, -1, e.row, e.pc, warp.cta.number, e.time,
+            0, -1, now, -1,
         )  # fmt: skip
         return entry
 

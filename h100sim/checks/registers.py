@@ -1,9 +1,10 @@
-"""Registers of wgmma in flight: what may touch the accumulator and the A fragment before wait_group, and after which fence.
+"""Registers of wgmma in flight: what may touch the accumulator and the A fragment before wait_group, and after which
+fence.
 
-Spec: PTX ISA 9.1, "Asynchronous Warpgroup Level Matrix Instructions: wgmma.fence", "wgmma.mma_async": registers of a pending
-wgmma must not be read or written, wgmma.fence must stand before the first wgmma and between any other access to its registers
-and the wgmma, except between wgmmas of the same shape on the same accumulator. The machine gives such programs the values of
-program order, as ptxas does (it inserts waits), so only this check finds them.
+Spec: PTX ISA 9.1, "Asynchronous Warpgroup Level Matrix Instructions: wgmma.fence", "wgmma.mma_async": registers of a
+pending wgmma must not be read or written, wgmma.fence must stand before the first wgmma and between any other access
+to its registers and the wgmma, except between wgmmas of the same shape on the same accumulator. The machine gives
+such programs the values of program order, as ptxas does (it inserts waits), so only this check finds them.
 """
 
 from __future__ import annotations
@@ -58,6 +59,9 @@ _COLUMNS = 10
 _DONE, _FENCES, _END = range(3)
 _RING = 16
 
+# Roles of the registers of a copy, beside 1 (read) and 2 (written).
+_COPIED_FROM, _COPIED_TO = 3, 4
+
 #: Columns of a finding: code, register, then (warp, pc, cta, event, time) of both sides, count, event last counted.
 FOUND_COLUMNS = 14
 FOUND_MAX = 256
@@ -71,9 +75,10 @@ KINDS = (_ISSUED, _WGMMA_ISSUED, _FENCED, _COMMITTED, _WAITED)
 class Uses:
     """Which of the registers that some wgmma uses each instruction touches.
 
-    ``starts`` (instructions + 1) delimits, for each instruction, ``registers`` (numbers) and ``roles`` (1 read, 2 written; for a
-    wgmma 1 fragment A, 2 accumulator). ``is_wgmma`` marks wgmma.mma_async, ``shapes`` numbers their opcodes, ``reads_d`` tells
-    those whose scale-d is an immediate other than 0. ``names`` are the registers' names.
+    ``starts`` (instructions + 1) delimits, for each instruction, ``registers`` (numbers) and ``roles`` (1 read, 2
+    written, 3 and 4 the sides of a copy; for a wgmma 1 fragment A, 2 accumulator). ``is_wgmma`` marks
+    wgmma.mma_async, ``shapes`` numbers their opcodes, ``reads_d`` tells those whose scale-d is an immediate other
+    than 0. ``names`` are the registers' names.
     """
 
     starts: np.ndarray
@@ -104,7 +109,7 @@ def uses_of(instructions: tuple[Instruction, ...]) -> Uses:
     starts, registers, roles = [0], [], []
     shapes: dict[str, int] = {}
     for instruction, multiply in zip(instructions, multiplies, strict=True):
-        found = _wgmma_uses(instruction) if multiply else _uses(instruction)
+        found = _wgmma_uses(instruction) if multiply else _copy(instruction, numbers) or _uses(instruction)
         for register, role in found:
             if register.register.index in numbers:
                 registers.append(numbers[register.register.index])
@@ -141,6 +146,22 @@ def _uses(instruction: Instruction) -> list[tuple[Reg, int]]:
     return list(found.values())
 
 
+def _copy(instruction: Instruction, numbers: dict[int, int]) -> list[tuple[Reg, int]]:
+    """Return source and destination of a mov between two registers of wgmmas.
+
+    Compilers make such copies for loops and inline assembly, and ptxas removes them again, so a copy carries the
+    state of the register over and is no access.
+    """
+    if instruction.base != "mov" or len(instruction.operands) != 2:
+        return []
+    target, source = instruction.operands
+    if not isinstance(target, Reg) or not isinstance(source, Reg):
+        return []
+    if target.register.index not in numbers or source.register.index not in numbers:
+        return []
+    return [(source, _COPIED_FROM), (target, _COPIED_TO)]
+
+
 def _registers(operand: Operand) -> list[Reg]:
     if isinstance(operand, Reg):
         return [operand]
@@ -175,7 +196,8 @@ class RegisterState:
         self.count = np.zeros(1, np.int64)
 
     def feed(self, events: np.ndarray, rows: np.ndarray) -> None:
-        """Check events (EVENT) whose rows in the trace are ``rows``: those of :data:`KINDS`, ISSUED only where it touches."""
+        """Check events (EVENT) whose rows in the trace are ``rows``: those of :data:`KINDS`, ISSUED only where it
+        touches."""
         if not len(events):
             return
         warps = np.unique(events["warp"])
@@ -187,7 +209,8 @@ class RegisterState:
         ]
         u = self.uses
         _run(
-            np.stack([*columns, rows], axis=1), slot_of, self.registers, self.warps, self.ends, u.starts, u.registers, u.roles,
+            np.stack([*columns, rows], axis=1), slot_of, self.registers, self.warps, self.ends,
+            u.starts, u.registers, u.roles,
             u.is_wgmma, u.shapes, u.reads_d, self.found, self.count,
         )  # fmt: skip
 
@@ -241,7 +264,11 @@ def _run(events, slot_of, registers, warps, ends, starts, numbers, roles, is_wgm
         if kind == _ISSUED:
             if e[5] != 0 and not is_wgmma[pc]:
                 for k in range(starts[pc], starts[pc + 1]):
-                    _touch(table, w, numbers[k], roles[k], e, found, count)
+                    if roles[k] == _COPIED_TO:
+                        for column in range(_COLUMNS):
+                            table[numbers[k], column] = table[numbers[k - 1], column]
+                    elif roles[k] != _COPIED_FROM:
+                        _touch(table, w, numbers[k], roles[k], e, found, count)
         elif kind == _WGMMA_ISSUED:
             reads = reads_d[pc] or e[8] == 1
             for k in range(starts[pc], starts[pc + 1]):

@@ -1,18 +1,19 @@
-"""Shadow memory in compiled code: which accesses touched the bytes of a granule last, and what a new access runs into.
+"""Shadow memory in compiled code: which accesses touched the bytes of a granule last, and what a new access runs
+into.
 
-A new access is compared with every record whose bytes it touches. An older access that happened before a write, or before a
-later read of the same reader, is then forgotten for those bytes: whatever races with it also races with the newer one.
+A new access is compared with every record whose bytes it touches. An older access that happened before a write, or
+before a later read of the same reader, is then forgotten for those bytes: whatever races with it also races with the
+newer one.
 
-Compiled functions take the addresses of the tables in one array (:func:`addresses_of`), so that few types are involved and they
-compile in seconds.
+Compiled functions take the addresses of the tables in one array (:func:`addresses_of`), so that few types are
+involved and they compile in seconds.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import carray
 
-from ..native import as_pointer, i64, jit
+from ..native import i32, i64, jit, u16
 from . import tables as t
 from .clocks import GLOBAL_FENCED, KNOWN, MAP_FENCED, SHARED_FENCED
 
@@ -21,7 +22,8 @@ _APART, _SUBSUMED, _ORDERED, _UNORDERED, _UNFENCED, _UNFENCED_READ, _ON_MBARRIER
 
 _ALL = 0xFFFF
 
-# The knowledge that an access is made with: address and width of the clock's columns, address and width of foreign ones.
+# The knowledge that an access is made with: address and width of the clock's columns, address and width of foreign
+# ones.
 _COLUMNS, _WIDTH, _FOREIGN, _WARPS, _FOREIGN_UNKNOWN = range(5)
 
 
@@ -109,7 +111,7 @@ def find(T, code, space, cta, low, high, old, new, a, b):
 def _knows(k, block, column, value):
     """Has a column of the clock reached a value?"""
     width = k[_WIDTH]
-    return column < width and carray(as_pointer(k[_COLUMNS]), (5 * width,), np.int32)[block * width + column] >= value
+    return column < width and i32(k[_COLUMNS], 5 * width)[block * width + column] >= value
 
 
 @jit
@@ -138,7 +140,7 @@ def _relation(x, y, k):
             return _UNORDERED
         # Which warp learned first that a load had read its source is not kept: any knowledge of its CTA will do.
         needed = np.int64(1) if (before & t.TMA and before & t.READ) or before & t.CP_ASYNC else x[t.SEEN]
-        foreign = carray(as_pointer(k[_FOREIGN]), (3 * k[_WARPS],), np.int32)
+        foreign = i32(k[_FOREIGN], 3 * k[_WARPS])
         if foreign[x[t.WARP]] < needed:
             return _UNORDERED
         if crosses:
@@ -257,8 +259,8 @@ def _shorten(T, heads, index):
 def touch_spans(T, spans, new, k):
     """Compare an access with those before it and record it.
 
-    ``spans`` int64 (n, 4): slot of the CTA whose shared memory it is (-1: global), first byte, bytes, CTA. ``new``: its entry,
-    freed at the end if nothing refers to it. ``k``: its knowledge, see :func:`knowledge`.
+    ``spans`` int64 (n, 4): slot of the CTA whose shared memory it is (-1: global), first byte, bytes, CTA. ``new``:
+    its entry, freed at the end if nothing refers to it. ``k``: its knowledge, see :func:`knowledge`.
     """
     s, y = _scalars(T), _entry(T, new)
     s[t.LAST_ENTRY] = -1
@@ -273,17 +275,17 @@ def touch_spans(T, spans, new, k):
             if slot >= 0:
                 if granule >= t.GRANULES:
                     break
-                written = carray(as_pointer(T[4] + slot * 2 * t.GRANULES), (t.GRANULES,), np.uint16)
+                written = u16(T[4] + slot * 2 * t.GRANULES, t.GRANULES)
                 missing = mask & ~np.int64(written[granule])
                 if flags & t.READ and missing:
                     find(T, t.UNINITIALISED, 1, cta, granule * 16 + _low_byte(missing), last, -1, new, 0, 0)
                 if flags & t.WRITE:
                     written[granule] |= mask
-                heads = carray(as_pointer(T[3] + slot * 4 * t.GRANULES), (t.GRANULES,), np.int32)
+                heads = i32(T[3] + slot * 4 * t.GRANULES, t.GRANULES)
                 _touch(T, heads, granule, granule, mask, new, k, cta)
             else:
                 page, index = _page_of(T, granule // t.PAGE_GRANULES), granule % t.PAGE_GRANULES
-                heads = carray(as_pointer(T[6] + page * 4 * t.PAGE_GRANULES), (t.PAGE_GRANULES,), np.int32)
+                heads = i32(T[6] + page * 4 * t.PAGE_GRANULES, t.PAGE_GRANULES)
                 if _touch(T, heads, index, granule, mask, new, k, cta) > t.GLOBAL_READERS:
                     _shorten(T, heads, index)
             position = last
@@ -293,9 +295,10 @@ def touch_spans(T, spans, new, k):
 
 @jit
 def close_shared(T, slot, cta, k):
-    """Forget the shared memory of a CTA that has ended. ``k``: all that its warps knew; a bulk load must be part of it."""
-    heads = carray(as_pointer(T[3] + slot * 4 * t.GRANULES), (t.GRANULES,), np.int32)
-    written = carray(as_pointer(T[4] + slot * 2 * t.GRANULES), (t.GRANULES,), np.uint16)
+    """Forget the shared memory of a CTA that has ended. ``k``: all that its warps knew; a bulk load must be part of
+    it."""
+    heads = i32(T[3] + slot * 4 * t.GRANULES, t.GRANULES)
+    written = u16(T[4] + slot * 2 * t.GRANULES, t.GRANULES)
     last = np.int64(-1)
     for granule in range(t.GRANULES):
         record = np.int64(heads[granule])

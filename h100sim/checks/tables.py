@@ -1,9 +1,10 @@
 """The shadow of memory as flat arrays that compiled code works on, and how they grow.
 
-*Entries* are accesses. *Records* say which bytes of a 16-byte granule an entry touched last; a granule has a list of them.
-Memory is bounded: entries and records exist only while a record is the last access to its bytes (by its reader), shared
-memory is forgotten when its cluster ends, global memory starts over when more than :data:`PAGES_MAX` pages of 4 KiB or
-:data:`RECORDS_MAX` records are in use, and a granule of global memory remembers at most :data:`GLOBAL_READERS` reads.
+*Entries* are accesses. *Records* say which bytes of a 16-byte granule an entry touched last; a granule has a list of
+them. Memory is bounded: entries and records exist only while a record is the last access to its bytes (by its
+reader), shared memory is forgotten when its cluster ends, global memory starts over when more than :data:`PAGES_MAX`
+pages of 4 KiB or :data:`RECORDS_MAX` records are in use, and a granule of global memory remembers at most
+:data:`GLOBAL_READERS` reads.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import numpy as np
 RECORD_HEAD, RECORDS_FREE, ENTRY_HEAD, ENTRIES_FREE, FINDS, PAGES, STRICT, LAST_ENTRY, LAST_VERDICT = range(9)
 SCALARS = 16
 
-# Columns of an entry. KEPT counts the records and operations that refer to it; NEXT chains free entries. The access is over
-# for a clock whose column COLUMN has reached VALUE: for a warp's own access its column and clock, for an asynchronous
-# operation a counter. SEEN is the clock at which the issuing warp knew an operation to be over. OBJECT names what it completes on.
+# Columns of an entry. KEPT counts the records and operations that refer to it; NEXT chains free entries. The access
+# is over for a clock whose column COLUMN has reached VALUE: for a warp's own access its column and clock, for an
+# asynchronous operation a counter. SEEN is the clock at which the issuing warp knew an operation to be over. OBJECT
+# names what it completes on.
 FLAGS, WARP, CLUSTER, COLUMN, VALUE, OPERATION, EVENT, PC, CTA, TIME, KEPT, NEXT, SEEN, OBJECT = range(14)
 ENTRY_COLUMNS = 14
 
@@ -27,8 +29,8 @@ READ, WRITE, STRONG, ASYNC_PROXY, TENSORMAP, MBARRIER_WORD, WGMMA, TMA, CP_ASYNC
     1 << k for k in range(10)
 )
 
-# Columns of a finding: what, where, how often, then the two accesses (WARP, PC, CTA, EVENT, TIME, FLAGS, OBJECT each), then
-# two integers that depend on what it is.
+# Columns of a finding: what, where, how often, then the two accesses (WARP, PC, CTA, EVENT, TIME, FLAGS, OBJECT
+# each), then two integers that depend on what it is.
 F_CODE, F_SPACE, F_CTA, F_LOW, F_HIGH, F_COUNT, F_LAST, F_FIRST = range(8)
 F_SECOND = F_FIRST + 7
 F_A, F_B = F_SECOND + 7, F_SECOND + 8
@@ -44,8 +46,8 @@ LIFETIME_STORE, LIFETIME_LOAD, BARRIER_COUNTS, BARRIER_TWICE, BARRIER_AHEAD, DIV
 #: The value of a counter that is never reached: the operation has not completed yet.
 NEVER = 1 << 40
 
-#: Spec: shared memory of a CTA is 227 KiB after 1 KiB that is reserved (CUDA Programming Guide 13, "Compute Capabilities",
-#: compute capability 9.0); 16 bytes a granule.
+#: Spec: shared memory of a CTA is 227 KiB after 1 KiB that is reserved (CUDA Programming Guide 13, "Compute
+#: Capabilities", compute capability 9.0); 16 bytes a granule.
 GRANULES = (0x400 + 232_448) // 16 + 16
 PAGE_GRANULES = 256
 PAGES_MAX = 1 << 15

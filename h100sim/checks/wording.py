@@ -173,7 +173,7 @@ def _edge(words: Words, f: np.ndarray) -> tuple[str, str]:
     if flags & t.CP_ASYNC:
         return (
             f"cp.async.wait_group by {role}, then an arrive or barrier to {other}",
-            "put cp.async.wait_all (or cp.async.mbarrier.arrive.noinc) before the arrive or barrier that hands the bytes over",
+            "put cp.async.wait_all (or cp.async.mbarrier.arrive.noinc) before the arrive or barrier that follows",
         )
     return (
         f"an arrive or barrier by {role} after its access, and a wait of {other} for it before its own",
@@ -189,7 +189,8 @@ def _race(words: Words, f: np.ndarray) -> Hazard:
     missing, fix = _edge(words, f)
     first_flags, second_flags = int(f[t.F_FIRST + 5]), int(f[t.F_SECOND + 5])
     place = words.place(int(f[t.F_LOW]), int(f[t.F_HIGH]), int(f[t.F_SPACE]))
-    message = f"{place} must be {_doing(second_flags)} after {_done(words, first_flags, int(f[t.F_FIRST]))}, not without an order"
+    done = _done(words, first_flags, int(f[t.F_FIRST]))
+    message = f"{place} must be {_doing(second_flags)} after {done}, not without an order"
     return _two_sided(words, f, "race", message, missing, _MODEL, fix)
 
 
@@ -210,7 +211,8 @@ def _proxy_race(words: Words, f: np.ndarray) -> Hazard:
     writer = words.kernel.role(int(f[t.F_FIRST]) % words.warps_per_cta)
     place = words.place(int(f[t.F_LOW]), int(f[t.F_HIGH]), int(f[t.F_SPACE]))
     proxy = "tensormap" if int(f[t.F_SECOND + 5]) & t.TENSORMAP else "async"
-    message = f"{place} must be fenced for the {proxy} proxy before it is {_doing(int(f[t.F_SECOND + 5]))}, not only ordered by a barrier"
+    doing = _doing(int(f[t.F_SECOND + 5]))
+    message = f"{place} must be fenced for the {proxy} proxy before it is {doing}, not only ordered by a barrier"
     fix = f"every thread of {writer} executes {fence} after its writes and before the barrier or arrive"
     if proxy == "tensormap":
         fix = "release the map with fence.proxy.tensormap::generic.release and acquire it in every CTA that uses it"
@@ -260,13 +262,14 @@ def _init_race(words: Words, f: np.ndarray) -> Hazard:
 
 
 def _strict_init(words: Words, f: np.ndarray) -> Hazard:
-    message = f"{words.mbarrier(int(f[t.F_A]))} must be fenced with fence.mbarrier_init before a copy completes on it, not only ordered"
+    name = words.mbarrier(int(f[t.F_A]))
+    message = f"{name} must be fenced with fence.mbarrier_init before a copy completes on it, not only ordered"
     first = _access(words, f, t.F_FIRST, "mbarrier", "mbarrier.init")
     second = _access(words, f, t.F_SECOND, "mbarrier", "copy that completes on it")
     assert second is not None, "copy must be known"
     return Hazard(
-        "strict-proxy-war", message, first, second, "fence.mbarrier_init after the init (contested within one CTA)", _MBARRIER,
-        "execute fence.mbarrier_init.release.cluster after the inits", int(f[t.F_COUNT]),
+        "strict-proxy-war", message, first, second, "fence.mbarrier_init after the init (contested within one CTA)",
+        _MBARRIER, "execute fence.mbarrier_init.release.cluster after the inits", int(f[t.F_COUNT]),
     )  # fmt: skip
 
 
@@ -308,7 +311,8 @@ def _tx_underflow(words: Words, f: np.ndarray) -> Hazard:
         second = Access("completion of bytes", "", "", "", "mbarrier", -1, -1, 0, -1, int(f[t.F_CTA]), -1, -1)
     return Hazard(
         "tx-underflow", message, None, second, "expect_tx of the missing bytes in this phase", _MBARRIER,
-        "expect the bytes of the whole box: clipping at the tensor's edge does not make a copy shorter", int(f[t.F_COUNT]),
+        "expect the bytes of the whole box: clipping at the tensor's edge does not make a copy shorter",
+        int(f[t.F_COUNT]),
     )  # fmt: skip
 
 
@@ -320,7 +324,8 @@ def _lifetime_remote(words: Words, f: np.ndarray) -> Hazard:
     what = "end of the CTA" if f[t.F_B] else "access to the CTA that has ended"
     missing = f"a wait of CTA {cta} for the last access of {words.role(int(f[t.F_A])) if f[t.F_B] else 'the other CTA'}"
     return _one_sided(
-        words, f, "lifetime", message, what, "shared", missing, _ISA + 'State Spaces: Shared State Space" (shared::cluster)',
+        words, f, "lifetime", message, what, "shared", missing,
+        _ISA + 'State Spaces: Shared State Space" (shared::cluster)',
         "end with a cluster barrier, or let the producer wait for the last empty phases",
     )  # fmt: skip
 
@@ -330,7 +335,8 @@ def _lifetime_store(words: Words, f: np.ndarray) -> Hazard:
         "bulk stores must have read shared memory before the thread that issued them ends, not while they are pending"
     )
     return _one_sided(
-        words, f, "lifetime", message, "end of the warp", "shared", "cp.async.bulk.wait_group.read 0 by the issuing thread", _BULK,
+        words, f, "lifetime", message, "end of the warp", "shared",
+        "cp.async.bulk.wait_group.read 0 by the issuing thread", _BULK,
         "commit the last group and execute cp.async.bulk.wait_group.read 0 (or wait_group 0) before the end",
     )  # fmt: skip
 
@@ -354,16 +360,19 @@ def _barrier_counts(words: Words, f: np.ndarray) -> Hazard:
 
 
 def _barrier_twice(words: Words, f: np.ndarray) -> Hazard:
-    message = f"barrier {int(f[t.F_A])} must be released before the same warp arrives again, not counted twice in generation {int(f[t.F_B])}"
+    twice = f"not counted twice in generation {int(f[t.F_B])}"
+    message = f"barrier {int(f[t.F_A])} must be released before the same warp arrives again, {twice}"
     return _one_sided(
-        words, f, "barrier-misuse", message, "second arrival of the warp", "barrier", "a sync that passed the barrier before",
-        _BARRIER, "use two barriers in turn with a handshake, or sync instead of arrive",
+        words, f, "barrier-misuse", message, "second arrival of the warp", "barrier",
+        "a sync that passed the barrier before", _BARRIER,
+        "use two barriers in turn with a handshake, or sync instead of arrive",
     )  # fmt: skip
 
 
 def _barrier_ahead(words: Words, f: np.ndarray) -> Hazard:
     generation = int(f[t.F_B])
-    message = f"barrier {int(f[t.F_A])} generation {generation - 1} must be known to be over before a warp arrives again, not run past"
+    name = f"barrier {int(f[t.F_A])} generation {generation - 1}"
+    message = f"{name} must be known to be over before a warp arrives again, not run past"
     return _one_sided(
         words, f, "barrier-misuse", message, f"arrival in generation {generation}", "barrier",
         f"an edge from a warp that passed generation {generation - 1} to this warp", _BARRIER,
@@ -373,7 +382,8 @@ def _barrier_ahead(words: Words, f: np.ndarray) -> Hazard:
 
 def _divergent(words: Words, f: np.ndarray) -> Hazard:
     opcode = words.opcode(int(f[t.F_SECOND + 1]))
-    message = f"{opcode} must be executed by all lanes of the warp together, not by {int(f[t.F_A]):#010x} of {int(f[t.F_B]):#010x}"
+    some, alive = int(f[t.F_A]), int(f[t.F_B])
+    message = f"{opcode} must be executed by all lanes of the warp together, not by {some:#010x} of {alive:#010x}"
     return _one_sided(
         words, f, "divergent-collective", message, "partial execution", "barrier", "", _ISA + '.aligned"',
         "let the lanes meet first (bar.warp.sync), and keep one site; or use the form without .aligned",

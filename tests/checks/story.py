@@ -1,7 +1,7 @@
 """Tells a run as a story: a few lines of what warps and units did become the events that the machine would have made.
 
-The story keeps just enough state (mbarrier phases, generations, groups) for the events to be consistent; its teller decides
-the schedule, so a test can show that a hazard is found although the timing was lucky.
+The story keeps just enough state (mbarrier phases, generations, groups) for the events to be consistent; its teller
+decides the schedule, so a test can show that a hazard is found although the timing was lucky.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ def registers(names: str) -> Vector:
 
 
 class Story:
-    """A launch of ``ctas`` CTAs of ``warps`` warps. Warps are numbered through the launch; warp w belongs to CTA w // warps."""
+    """A launch of ``ctas`` CTAs of ``warps`` warps. Warps are numbered through the launch; warp w belongs to CTA w //
+    warps."""
 
     def __init__(self, warps: int = 4, ctas: int = 1, cluster: int = 1, roles=(), semaphores=()):
         self.warps, self.ctas, self.cluster = warps, ctas, cluster

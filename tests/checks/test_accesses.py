@@ -60,7 +60,8 @@ def test_a_hazard_names_both_accesses_the_edge_the_rule_and_a_fix() -> None:
         "  second   read of shared 0x1000 to 0x107f, line 2, consumer (warp 1 of CTA 0), cycle 3",
         "  missing  an arrive or barrier by producer after its access, and a wait of consumer for it before its own",
         '  rule     PTX ISA 9.1, "Memory Consistency Model: Causality order"',
-        "  fix      put a barrier between the two accesses, or an mbarrier arrive after the first and a wait before the second",
+        "  fix      put a barrier between the two accesses, "
+        "or an mbarrier arrive after the first and a wait before the second",
     ]
     assert hazard.to_json()["first"]["event"] == 1
     assert hazard.to_json()["second"]["op"] == "ld.shared.b32"

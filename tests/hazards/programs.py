@@ -1,7 +1,8 @@
 """Builds small PTX programs of roles: the common skeleton, and one function per step, each on its own PTX line.
 
-A program is a list of roles; a role is a range of threads and its steps, unrolled. Shared memory is one buffer of 32 KiB whose
-tiles and mbarriers lie at fixed offsets; copies are one-dimensional bulk copies, so no tensor map is needed.
+A program is a list of roles; a role is a range of threads and its steps, unrolled. Shared memory is one buffer of 32
+KiB whose tiles and mbarriers lie at fixed offsets; copies are one-dimensional bulk copies, so no tensor map is
+needed.
 """
 
 from __future__ import annotations
@@ -63,9 +64,11 @@ def build(*roles: Role, start: list = (), end: list = ()) -> str:
     labels = itertools.count()
     text = _HEADER + _place(0) + _body(_flat(start), labels)
     for number, r in enumerate(roles):
-        text += f"    setp.lt.u32 %p60, %tid, {r.first};\n    setp.gt.u32 %p61, %tid, {r.last};\n    or.pred %p62, %p60, %p61;\n"
+        text += f"    setp.lt.u32 %p60, %tid, {r.first};\n    setp.gt.u32 %p61, %tid, {r.last};\n"
+        text += "    or.pred %p62, %p60, %p61;\n"
         if r.rank >= 0:
-            text += f"    mov.u32 %r500, %cluster_ctarank;\n    setp.ne.u32 %p61, %r500, {r.rank};\n    or.pred %p62, %p62, %p61;\n"
+            text += f"    mov.u32 %r500, %cluster_ctarank;\n    setp.ne.u32 %p61, %r500, {r.rank};\n"
+            text += "    or.pred %p62, %p62, %p61;\n"
         text += f"    @%p62 bra ROLE{number};\n" + _place(r.first) + _body(r.steps, labels) + f"ROLE{number}:\n"
     return text + _body(_flat(end), labels) + "    ret;\n}\n"
 
@@ -74,7 +77,8 @@ def _place(first: int) -> str:
     """Set the thread's number in its role and its own 16 bytes of shared and global memory."""
     return (
         f"    sub.u32 %in_role, %tid, {first};\n    shl.b32 %mine, %in_role, 4;\n    cvt.u64.u32 %mine_in, %mine;\n"
-        "    add.u64 %mine_out, %target, %mine_in;\n    add.u64 %mine_in, %source, %mine_in;\n    add.u32 %mine, %mine, %smem;\n"
+        "    add.u64 %mine_out, %target, %mine_in;\n    add.u64 %mine_in, %source, %mine_in;\n"
+        "    add.u32 %mine, %mine, %smem;\n"
     )
 
 
@@ -270,7 +274,8 @@ def _descriptor(name: str, offset: int) -> list[str]:
     ]
 
 
-# --- the usual ring of two stages: mbarriers 0, 1 are full, 2, 3 are empty ---------------------------------------------
+# --- the usual ring of two stages: mbarriers 0, 1 are full, 2, 3 are empty
+# ---------------------------------------------
 
 
 def producer(steps: int, first_parity: int = 1) -> list[str]:

@@ -26,13 +26,12 @@ def test_a_loop_that_restarts_stage_and_parity_for_every_tile() -> None:
 
 def test_a_producer_that_skips_a_tile_alone() -> None:
     def program(skips: bool) -> str:
-        produce, consume, filled, used = [], [], 0, 0
-        for blocks in (2, 0, 2):
+        produce, consume, filled = [], [], 0
+        for used, blocks in enumerate((2, 0, 2)):
             if blocks or not skips:
                 produce += [wait(1, filled & 1 ^ 1), arrive_tx(0), *load(0, 0)]
                 filled += 1
             consume += [wait(0, used & 1), read(0), sync(1, 128), *p.by_first(arrive(1))]
-            used += 1
         return build(role(0, 0, produce), role(128, 255, consume), start=inits(1, 1))
 
     error = run(program(True), 256).error
