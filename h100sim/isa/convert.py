@@ -21,6 +21,19 @@ _INTEGRAL_MODES = "[rni|rzi|rmi|rpi]"
 _ONE = {"f16": 0x3C00, "bf16": 0x3F80}
 
 
+def _pipe(op: Opcode) -> str:
+    """Return what executes a conversion.
+
+    Spec: CUDA C++ Programming Guide 13.0, "Arithmetic Instructions": conversions from and to 64-bit types run at a
+    quarter of the rate of the others, the special function unit's rate. Measured: cvt.rn.bf16x2.f32 in
+    validate/silicon/microbenchmarks.json. Assumed: f16 to f32 runs on the half-precision pipe, as an addition there.
+    """
+    types = op.parts[-2:]
+    if any(width_of_type(type_) == 64 for type_ in types):
+        return "mufu"
+    return "half" if types == ("f32", "f16") else "cvt"
+
+
 def _range(type_: str) -> tuple[int, int]:
     width = width_of_type(type_)
     return (-(1 << width - 1), (1 << width - 1) - 1) if type_[0] == "s" else (0, (1 << width) - 1)
@@ -92,7 +105,7 @@ def _float_result(op: Opcode, result: str, body: str, exact: str, ins: tuple[str
             body = f"saturated_bits({exact}, {_ONE[result]}, {body})"
         else:
             body = f"saturate{width_of_type(result)}({body})"
-    return Operation((result,), ins, (body,), "cvt", let, wide=True)
+    return Operation((result,), ins, (body,), _pipe(op), let, wide=True)
 
 
 def _value(source: str, flush: bool = False) -> str:
@@ -123,7 +136,7 @@ def float_to_integer(op: Opcode) -> Operation:
         body = f"u64_from_float({exact}, {mode}, uint64({nan}))"
     else:
         body = f"s64_from_float({exact}, {mode}, int64({low}), int64({high}), int64({nan}))"
-    return Operation((result,), (source,), (body,), "cvt", wide=True)
+    return Operation((result,), (source,), (body,), _pipe(op), wide=True)
 
 
 def _nan_integer(result: str, source: str) -> int:
@@ -149,7 +162,7 @@ def same_float(op: Opcode) -> Operation:
     if op.parts[0] in ("rni", "rzi", "rmi", "rpi"):
         exact = f"round_to_integral({exact}, {_integral(op)})"
         if type_ == "f64" and not op.has("sat"):
-            return Operation(("b64",), ("f64",), (f"f64_with_nan({exact}, a, a, a)",), "cvt")
+            return Operation(("b64",), ("f64",), (f"f64_with_nan({exact}, a, a, a)",), _pipe(op))
     elif type_ == "f32" and not (op.has("ftz") or op.has("sat")):
         return Operation(("b32",), ("b32",), ("a",), "alu", wide=True)
     return _float_result(op, type_, _narrow(type_, exact, 0), exact, (type_,))
@@ -171,7 +184,7 @@ def widen(op: Opcode) -> Operation:
         return _float_result(op, result, _narrow(result, exact, 0), exact, (source,))
     if result == "f64":
         body = f"f64_of_{source}({'flush32(a)' if flush else 'a'})"
-        return Operation(("b64",), (source,), (body,), "cvt", wide=True)
+        return Operation(("b64",), (source,), (body,), _pipe(op), wide=True)
     value = "flush32(bf16_value(a))" if flush else "bf16_value(a)"
     return Operation(("b32",), (source,), (f"f32_bits({value})",), "alu", wide=True)
 
@@ -190,7 +203,7 @@ def narrow(op: Opcode) -> Operation:
     if source == "f64" and not op.has("sat"):
         flush = f", {op.has('ftz')}" if result == "f32" else ""
         body = f"{result}_of_f64(a, {mode}{flush})"
-        return Operation((f"b{width_of_type(result)}",), (source,), (body,), "cvt", wide=True)
+        return Operation((f"b{width_of_type(result)}",), (source,), (body,), _pipe(op), wide=True)
     if source == "f32" and mode == 0:
         return _float_result(
             op, result, f"{result}_from_f32({'flush32(a)' if op.has('ftz') else 'a'})", exact, (source,)
@@ -218,7 +231,7 @@ def _half_from_f32(op: Opcode, type_: str, name: str) -> str:
 def narrow_clamped(op: Opcode) -> Operation:
     """Round to a 16-bit float; .relu: negative values become 0; .satfinite: no infinity."""
     result = op.parts[-2]
-    return Operation((result,), ("f32",), (_half_from_f32(op, result, "a"),), "cvt", wide=True)
+    return Operation((result,), ("f32",), (_half_from_f32(op, result, "a"),), _pipe(op), wide=True)
 
 
 @lane_instruction(f"cvt.[rn|rz]{_RELU_OR_FINITE.replace(']', '|]')}.[f16x2|bf16x2].f32")
@@ -226,7 +239,7 @@ def narrow_pair(op: Opcode) -> Operation:
     """Round two floats to 16 bits each; the first goes to the upper half."""
     type_ = op.parts[-2].removesuffix("x2")
     low, high = _half_from_f32(op, type_, "b"), _half_from_f32(op, type_, "a")
-    return Operation(("b32",), ("f32", "f32"), (f"pack16({low}, {high})",), "half")
+    return Operation(("b32",), ("f32", "f32"), (f"pack16({low}, {high})",), "cvt")
 
 
 @lane_instruction("cvt.[rn|rz][.relu|].tf32.f32", "cvt.rna[.satfinite|].tf32.f32")
