@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import state as S
-from .errors import UsageError
+from .errors import KernelError, UsageError
 from .intervals import mbarrier_name
 from .trace import Trace, Wait
 
@@ -201,8 +201,13 @@ class Replay:
     def __init__(self, debugger: Debugger, hazards: list[Any] | None = None):
         self.debugger = debugger
         self.hazards = hazards or []
-        while debugger.step(CHECKPOINT_STEPS):
-            pass
+        #: What ended the run early, if something did.
+        self.error: KernelError | None = None
+        try:
+            while debugger.step(CHECKPOINT_STEPS):
+                pass
+        except KernelError as error:
+            self.error = error
         self.trace = debugger.trace
 
     def shared_at(self, event_index: int, cta: int) -> np.ndarray:

@@ -159,10 +159,12 @@ class RawKernel:
         return session.result()
 
     def debug(self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any], **options: Any) -> Debugger:
-        """Return a debugger stopped before the first instruction. Takes the arguments of a call."""
+        """Return a debugger stopped before the first instruction. Takes the arguments of a call, but for ``checks``: they
+        read a trace once, from its start to its end, and a debugger goes back."""
         from .debugger import Debugger
 
         options.setdefault("trace", "full")
+        options["checks"] = "off"
         return Debugger(self.prepare(grid, block, args, **options))
 
     def prepare(

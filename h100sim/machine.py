@@ -468,7 +468,7 @@ class Machine:
 
     def restore(self, kept: dict[str, np.ndarray]) -> None:
         """Go back to a checkpoint of this launch."""
-        addresses = {}
+        self.ctx[...] = kept["ctx"]
         for name, array in kept.items():
             if name in ("ctx", "arena"):
                 continue
@@ -476,10 +476,10 @@ class Machine:
                 self.tables[name][...] = array
             else:
                 self.tables[name] = array.copy()
-                addresses[name] = self.tables[name].ctypes.data
-        self.ctx[...] = kept["ctx"]
-        for name, address in addresses.items():
-            self.context[name] = address
+            # A table may have been replaced by a larger one since; shared memory and registers never are (and are aligned).
+            if name not in ("shared", "registers"):
+                self.context[name] = self.tables[name].ctypes.data
+        self._plan_count = int(self.context["n_plans"])
         self.memory.arena[: len(kept["arena"])] = kept["arena"]
         self.attach_memory()
 

@@ -12,15 +12,15 @@ from h100sim.errors import DeadlockError, KernelError
 
 CONFIG = {"stages": 2, "ctas": 2}
 
-#: (a call, which of its occurrences, the exception or the kinds of hazard of which one must be reported)
+#: (a call, which of its occurrences, of which hazards or exceptions one must be reported; which one may depend on timing)
 OMISSIONS = [
     ("tk.sync()", 0, {"race"}),
-    ("tk.wait(empty", 0, KernelError),
-    ("tk.tma.expect_bytes", 0, DeadlockError),
-    ("tk.tma.load_async(b", 0, DeadlockError),
-    ("tk.wait(full", 0, KernelError),
+    ("tk.wait(empty", 0, {"race", "KernelError"}),
+    ("tk.tma.expect_bytes", 0, {"DeadlockError"}),
+    ("tk.tma.load_async(b", 0, {"DeadlockError"}),
+    ("tk.wait(full", 0, {"race", "KernelError"}),
     ("tk.warpgroup.mma_async_wait", 0, {"race", "register-race"}),
-    ("tk.warpgroup.arrive", 0, DeadlockError),
+    ("tk.warpgroup.arrive", 0, {"DeadlockError"}),
     ("tk.tma.store_async_read_wait", 0, {"race"}),
     ("tk.warpgroup.sync", 0, {"race"}),
     ("tk.warpgroup.sync", 1, {"race"}),
@@ -49,9 +49,11 @@ def test_nothing_is_reported_when_nothing_is_missing():
 def test_every_omission_is_noticed(call, occurrence, outcome):
     kernel = without(tk_programs.gemm.build(**CONFIG), call, occurrence)
     inputs = tk_programs.gemm.inputs(1)
-    if isinstance(outcome, set):
+    try:
         kernel.run(*inputs, max_cycles=200_000)
-        assert outcome & {hazard.kind for hazard in kernel.last_run.hazards}
-    else:
-        with pytest.raises(outcome):
-            kernel.run(*inputs, max_cycles=200_000)
+        noticed = {hazard.kind for hazard in kernel.last_run.hazards}
+    except DeadlockError:
+        noticed = {"DeadlockError"}
+    except KernelError:
+        noticed = {"KernelError"}
+    assert outcome & noticed
