@@ -20,6 +20,7 @@ from .errors import LaunchError, UsageError
 from .memory.global_memory import GlobalMemory
 from .memory.windows import SHARED_START
 from .ptx.module import Function, Imm, Parameter
+from .source_files import read_source
 from .tma import TensorMap
 from .trace import KernelInfo, Trace
 
@@ -208,12 +209,8 @@ class RawKernel:
     def info(self, launch: Launch, device: Device) -> KernelInfo:
         """Return what readers of the trace need to know."""
         program = self.program
-        files: dict[str, str] = {}
-        for name in {s[0] for s in program.sources if s}:
-            try:
-                files[name] = Path(name).read_text()
-            except (OSError, UnicodeDecodeError):
-                continue
+        texts = {name: read_source(name) for name in {s[0] for s in program.sources if s}}
+        files = {name: text for name, text in sorted(texts.items()) if text is not None}
         return KernelInfo(
             name=self.name, ptx=self.owner.module.text, lines=program.lines, opcodes=program.opcodes, sources=program.sources,
             grid=launch.grid, block=launch.block, cluster=launch.cluster, device=device.name, clock_mhz=device.model.clock_mhz,

@@ -422,7 +422,8 @@ class Machine:
         w = self.tables["warps"][warp]
         cta = int(self.tables["ctas"][w["cta"]]["id"])
         lines = self.program.lines
-        role = f"{self.kernel.role(int(w['rank']))}, warp {int(w['rank'])} of CTA {cta}"
+        name, own = self.kernel.role(int(w["rank"])), f"warp {int(w['rank'])}"
+        role = f"{own} of CTA {cta}" if name == own else f"{name}, {own} of CTA {cta}"
         source = self.kernel.sources[pc] if 0 <= pc < len(lines) else None
         return Where(
             file=self.program.module.filename,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..source_files import portable_name
 from .builder import Builder, Line, Location
 
 _VERSION, _TARGET = "8.6", "sm_90a"
@@ -50,7 +51,7 @@ def _body(builder: Builder, files: dict[str, int], lines_before: int) -> tuple[l
         indent = "    " * (line.depth + 1)
         if line.location != last and _begins_instructions(builder.lines, n):
             last = line.location
-            index = files.setdefault(last.file, len(files) + 1)
+            index = files.setdefault(portable_name(last.file), len(files) + 1)
             body += ["", f"{indent}// {last.text}", f"{indent}.loc {index} {last.line} 0"]
         body.append(line.text if line.is_label else indent + line.text)
         source_map[lines_before + len(body)] = (line.location.file, line.location.line)

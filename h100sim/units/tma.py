@@ -18,6 +18,7 @@ from ..native import copy_bytes, i32, i64, inner
 from ..ptx.module import Address, Imm, Instruction, Operand, Symbol, Vector
 from ..services import ITEM_ASYNC, PRIORITY_UNIT, block, emit, emit_here, fail, free_async, new_async, push, wake
 from ..tma import plan as fields
+from ..tma.copy import box_extent
 from ..tma.load import load_box
 from ..tma.store import store_box
 from ..trace import Copy, Event, Wait
@@ -114,6 +115,16 @@ def read_coordinates(regs, ops, first, rank, offsets, lane, A):
         A.offsets[k] = 0
     for k in range(offsets):
         A.offsets[k] = get(regs, operand(ops, first + rank + k), lane) & 0xFFFF
+
+
+@inner
+def outside(ctx, A, p):
+    """Check that the global bytes of a box lie in one allocation; record the error otherwise."""
+    low, end = box_extent(p, A.coords, A.offsets)
+    if low < end and global_pointer(ctx, low, end - low) == 0:
+        fail(ctx, faults.OUT_OF_RANGE_GLOBAL, low, end - low, 0)
+        return True
+    return False
 
 
 @inner
@@ -217,6 +228,8 @@ def complete_tensor_load(n, time, unused, ctx):
     A = S.asyncs(ctx)[n]
     c.warp, c.pc = A.warp, A.pc
     p = plan(ctx, A.plan)
+    if outside(ctx, A, p):
+        return S.S_ERROR
     own = S.ctas(ctx)[A.cta]
     for rank in range(own.cluster_size):
         slot = own.cluster_slot + rank
@@ -347,6 +360,8 @@ def complete_tensor_store(n, time, unused, ctx):
     A = S.asyncs(ctx)[n]
     c.warp, c.pc = A.warp, A.pc
     if A.state == S.A_FLYING:
+        if outside(ctx, A, plan(ctx, A.plan)):
+            return S.S_ERROR
         if c.values:
             reduction = S.instructions(ctx)[A.pc].imm1
             moved = store_box(plan(ctx, A.plan), A.coords, c.arena, c.arena_base, c.arena_bytes, S.ctas(ctx)[A.cta].shared, c.shared_size, A.shared, reduction)
