@@ -17,6 +17,7 @@ from .launch import (
     PC_CP_COPY,
     PC_CP_WAIT,
     PC_MULTICAST,
+    PLACES_MAX,
     Cta,
     Happening,
     Launch,
@@ -119,8 +120,7 @@ def _acquire(launch: Launch, e: Happening, warp: Warp, lanes: np.ndarray) -> Non
 
 
 def _release(launch: Launch, e: Happening, warp: Warp, lanes: np.ndarray) -> None:
-    """A strong store publishes what the warp knows: all of it if it releases, what was known at the last fence if
-    not."""
+    """A strong store publishes what the warp knows: all if it releases, what it knew at its last fence if not."""
     source = warp.clock if e.d & _RELEASE else warp.fenced
     if not e.d & _WRITE or (source is None and not launch.places):
         return
@@ -140,7 +140,10 @@ def _release(launch: Launch, e: Happening, warp: Warp, lanes: np.ndarray) -> Non
                 place.publish(source, cluster.members, launch.warp_count)
             else:
                 place.join(source)
+        launch.places.pop(key, None)
         launch.places[key] = (place, owner)
+    while len(launch.places) > PLACES_MAX:
+        del launch.places[next(iter(launch.places))]
     if e.d & _RELEASE:
         warp.tick()
 
@@ -149,8 +152,10 @@ def _release(launch: Launch, e: Happening, warp: Warp, lanes: np.ndarray) -> Non
 
 
 def copy_issued(launch: Launch, e: Happening) -> None:
-    """A bulk copy: a load writes shared memory and completes on an mbarrier, a store reads it and completes with its
-    group."""
+    """A bulk copy.
+
+    A load writes shared memory and completes on an mbarrier, a store reads it and completes with its group.
+    """
     if e.a == Copy.PREFETCH:
         return
     warp = launch.warps[e.warp]
@@ -181,8 +186,10 @@ def _write_destination(launch: Launch, e: Happening, op: Operation, cta: Cta) ->
 
 
 def copy_global(launch: Launch, e: Happening) -> None:
-    """The global bytes of a copy: read by a load, written by a store. a, b, c, d: first byte, bytes of a row, rows,
-    stride."""
+    """The global bytes of a copy: read by a load, written by a store.
+
+    a, b, c, d: first byte, bytes of a row, rows, stride.
+    """
     op = launch.operations.get(e.op)
     if op is None or e.b == 0 or e.c == 0:
         return
@@ -269,8 +276,10 @@ def bulk_waited(launch: Launch, e: Happening) -> None:
 
 
 def wgmma_issued(launch: Launch, e: Happening) -> None:
-    """One of the four warps issues a wgmma; its operands are read with what all four know. a, b: descriptors, c:
-    sequence."""
+    """One of the four warps issues a wgmma; its operands are read with what all four know.
+
+    a, b: descriptors, c: sequence number in the warpgroup.
+    """
     warp = launch.warps[e.warp]
     op = launch.operations.get(e.op)
     if op is None:
@@ -285,10 +294,11 @@ def wgmma_issued(launch: Launch, e: Happening) -> None:
     op.warp = launch.warps[e.warp - rank % 4]
     column = wgmma_column(warp.cta, rank // 4)
     entry = launch.operation_entry(e, op, t.READ | t.WGMMA | t.IN_SHARED, column, e.c + 1, e.c)
-    spans = [launch.footprints[e.pc, k, bits] for k, bits in ((0, e.a), (1, e.b)) if k == 1 or bits != -1]
-    both = np.concatenate(spans)
-    both[:, 0], both[:, 3] = warp.cta.slot, warp.cta.number
-    launch.touch(entry, both, op.clock)
+    spans = launch.footprints[e.pc, 1, e.b]
+    if e.a != -1:
+        spans = np.concatenate((launch.footprints[e.pc, 0, e.a], spans))
+    spans = spans + np.array([warp.cta.slot + 1, 0, 0, warp.cta.number + 1])
+    launch.touch(entry, spans, op.clock)
     launch.close(e.op)
 
 

@@ -28,12 +28,8 @@ from . import tables as t
 from .hazard import Hazard
 from .wording import Words, hazards_of, register_hazards
 
-_CHECKED_WHEN_ISSUED = (
-    launch_module.PC_ALIGNED
-    | launch_module.PC_CP_COPY
-    | launch_module.PC_CP_COMMIT
-    | launch_module.PC_CP_WAIT
-    | launch_module.PC_CP_WAIT_ALL
+_COPIES = (
+    launch_module.PC_CP_COPY | launch_module.PC_CP_COMMIT | launch_module.PC_CP_WAIT | launch_module.PC_CP_WAIT_ALL
 )
 
 _HANDLERS = {
@@ -85,7 +81,8 @@ class Checker:
         self._handlers[int(Event.TMA_ISSUED)] = _copy_issued
         self._is_kind = _lookup([*_HANDLERS, Event.TMA_ISSUED, Event.CTA_STARTED])
         self._is_register_kind = _lookup(registers.KINDS)
-        self._checked = np.array([*(f & _CHECKED_WHEN_ISSUED != 0 for f in flags), False], bool)
+        self._aligned = np.array([*(f & launch_module.PC_ALIGNED != 0 for f in flags), False], bool)
+        self._copies = np.array([*(f & _COPIES != 0 for f in flags), False], bool)
         self._touching = np.append(self.registers.uses.touching, False)
         self._times: dict[int, int] = {}
         self.events = 0
@@ -93,13 +90,18 @@ class Checker:
     def feed(
         self, events: np.ndarray, lanes: np.ndarray, warps: np.ndarray, ctas: np.ndarray, lanes_start: int = 0
     ) -> None:
-        """Check the next events (EVENT). ``lanes``: the rows of addresses from ``lanes_start`` on that MEMORY events
-        of this chunk name; ``warps``, ``ctas``: WARP_INFO and CTA_INFO of the launch, filled for those that have
-        started."""
+        """Check the next events (EVENT).
+
+        ``lanes``: the rows of addresses from ``lanes_start`` on that MEMORY events of this chunk name; ``warps``,
+        ``ctas``: WARP_INFO and CTA_INFO of the launch, filled for those that have started.
+        """
         rows = np.arange(self.events, self.events + len(events))
         self.events += len(events)
         kinds, issued = events["kind"], events["kind"] == Event.ISSUED
-        wanted = self._is_kind[kinds] | (issued & self._checked[events["pc"]])
+        # A full mask cannot be a part of the warp, so such instructions matter only for cp.async.
+        partial = events["mask"] != 0xFFFFFFFF
+        pcs = events["pc"]
+        wanted = self._is_kind[kinds] | (issued & (self._copies[pcs] | (self._aligned[pcs] & partial)))
         self._find_footprints(events)
         self.launch.lanes, self.launch.lanes_start = lanes, lanes_start
         for event, row in zip(events[wanted].tolist(), rows[wanted].tolist(), strict=True):
@@ -178,7 +180,7 @@ def _issued(launch: launch_module.Launch, e: launch_module.Happening) -> None:
     alive = launch.warps[e.warp].alive
     if flags & launch_module.PC_ALIGNED and e.mask != alive:
         launch.report(t.DIVERGENT, e, a=e.mask, b=alive)
-    if flags & ~launch_module.PC_ALIGNED & _CHECKED_WHEN_ISSUED:
+    if flags & _COPIES:
         accesses.cp_async(launch, e)
 
 

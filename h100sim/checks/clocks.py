@@ -21,17 +21,21 @@ _FOREIGN_BLOCKS = (KNOWN, GLOBAL_FENCED, MAP_FENCED)
 
 
 class Clock:
-    """One vector clock. ``columns`` int32 (BLOCKS, n) grows as counters are added; missing columns are 0."""
+    """One vector clock. ``columns`` int32 (BLOCKS, n), at ``address``, grows with the counters; missing ones are 0."""
 
-    __slots__ = ("columns", "foreign")
+    __slots__ = ("address", "columns", "foreign")
 
     def __init__(self, width: int):
-        self.columns = np.zeros((BLOCKS, width), np.int32)
+        self._set(np.zeros((BLOCKS, width), np.int32))
         self.foreign: np.ndarray | None = None
+
+    def _set(self, columns: np.ndarray) -> None:
+        self.columns = columns
+        self.address: int = columns.__array_interface__["data"][0]
 
     def copy(self) -> Clock:
         other = Clock.__new__(Clock)
-        other.columns = self.columns.copy()
+        other._set(self.columns.copy())
         other.foreign = None if self.foreign is None else self.foreign.copy()
         return other
 
@@ -44,7 +48,7 @@ class Clock:
         if (before := self.columns.shape[1]) < width:
             wider = np.zeros((BLOCKS, max(width, before + 16)), np.int32)
             wider[:, :before] = self.columns
-            self.columns = wider
+            self._set(wider)
 
     def knows(self, column: int, value: int, block: int = KNOWN) -> bool:
         """Has a column of a block reached a value?"""

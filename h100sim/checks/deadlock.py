@@ -64,8 +64,7 @@ class _Waiting:
 
 
 class _History:
-    """What the events say about barriers and warps, looked up by the explanation. ``warps`` per CTA from the block
-    size."""
+    """What the events say about barriers and warps, looked up by the explanation."""
 
     def __init__(self, kernel: KernelInfo, events: np.ndarray):
         self.kernel, self.events = kernel, events

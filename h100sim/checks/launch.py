@@ -19,6 +19,9 @@ from .shadow import addresses_of, close_shared, drop, find, touch_spans
 #: Foreign clocks (what CTAs know of other clusters) are kept in launches of up to this many warps.
 FOREIGN_WARPS_MAX = 4096
 
+#: Memory locations at which something was released are remembered up to this many; the oldest are forgotten first.
+PLACES_MAX = 4096
+
 # Flags of instructions: what the checks must know of them beyond their events.
 PC_RELAXED, PC_MULTICAST, PC_ALIGNED, PC_COUNT, PC_CP_COPY, PC_CP_COMMIT, PC_CP_WAIT, PC_CP_WAIT_ALL, PC_CP_ARRIVE = (
     1 << k for k in range(9)
@@ -119,8 +122,7 @@ class Mbarrier:
 
 @dataclass(slots=True, eq=False)
 class Cta:
-    """A CTA that runs. ``remote`` has the clock at which a warp of another CTA (by column) last used its shared
-    memory."""
+    """A CTA that runs. ``remote``: the clock at which a warp of another CTA (by column) last used its memory."""
 
     number: int
     cluster: Cluster
@@ -151,8 +153,10 @@ class Cluster:
 
 
 class Launch:
-    """All of it. ``flags`` and ``counts`` are of the instructions; ``lanes`` from ``lanes_start`` on come with each
-    chunk."""
+    """All of it.
+
+    ``flags`` and ``counts`` are of the instructions; ``lanes`` from ``lanes_start`` on come with each chunk.
+    """
 
     def __init__(self, grid: int, cluster: int, threads: int, flags: list[int], counts: list[int], is_strict: bool):
         self.threads, self.cluster_ctas, self.is_strict = threads, cluster, is_strict
@@ -229,7 +233,7 @@ class Launch:
     def knowledge(self, clock: Clock) -> np.ndarray:
         """Return what compiled code needs of a clock; valid until the clock changes."""
         k = self._knowledge
-        k[0], k[1] = clock.columns.ctypes.data, clock.columns.shape[1]
+        k[0], k[1] = clock.address, clock.columns.shape[1]
         k[2], k[3] = (0, 0) if clock.foreign is None else (clock.foreign.ctypes.data, clock.foreign.shape[1])
         k[4] = self.is_foreign_unknown
         return k

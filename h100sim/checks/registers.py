@@ -196,8 +196,7 @@ class RegisterState:
         self.count = np.zeros(1, np.int64)
 
     def feed(self, events: np.ndarray, rows: np.ndarray) -> None:
-        """Check events (EVENT) whose rows in the trace are ``rows``: those of :data:`KINDS`, ISSUED only where it
-        touches."""
+        """Check events (EVENT) at ``rows`` of the trace: those of :data:`KINDS`, ISSUED only where it touches."""
         if not len(events):
             return
         warps = np.unique(events["warp"])

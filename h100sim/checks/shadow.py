@@ -21,6 +21,7 @@ from .clocks import GLOBAL_FENCED, KNOWN, MAP_FENCED, SHARED_FENCED
 _APART, _SUBSUMED, _ORDERED, _UNORDERED, _UNFENCED, _UNFENCED_READ, _ON_MBARRIER = range(7)
 
 _ALL = 0xFFFF
+_PAGE_BITS = 8
 
 # The knowledge that an access is made with: address and width of the clock's columns, address and width of foreign
 # ones.
@@ -39,7 +40,7 @@ def _scalars(T):
 
 @jit
 def _record(T, record):
-    return i64(T[1] + record * 24, 3)
+    return i32(T[1] + record * 12, 3)
 
 
 @jit
@@ -61,7 +62,7 @@ def drop(T, entry):
 @jit
 def _free_record(T, record):
     s = _scalars(T)
-    drop(T, _record(T, record)[0])
+    drop(T, np.int64(_record(T, record)[0]))
     _record(T, record)[2] = s[t.RECORD_HEAD]
     s[t.RECORD_HEAD] = record
     s[t.RECORDS_FREE] += 1
@@ -190,20 +191,27 @@ def _touch(T, heads, index, granule, mask, new, k, cta):
     length = 0
     while record >= 0:
         r = _record(T, record)
-        old, following = r[0], r[2]
-        overlap = r[1] & mask
+        old, following = np.int64(r[0]), np.int64(r[2])
+        overlap = np.int64(r[1]) & mask
         if old == new:
             r[1] |= mask
             is_recorded = True
         elif overlap:
-            if s[t.LAST_ENTRY] != old:
-                s[t.LAST_ENTRY], s[t.LAST_VERDICT] = old, _relation(_entry(T, old), y, k)
-            verdict = s[t.LAST_VERDICT]
+            known = t.VERDICTS + 2 * (old & (t.VERDICT_SLOTS - 1))
+            if s[known] != old:
+                s[known], s[known + 1] = old, _relation(_entry(T, old), y, k)
+            verdict = s[known + 1]
             if verdict >= _UNORDERED and (verdict != _UNFENCED_READ or s[t.STRICT]):
                 _report(T, verdict, old, new, cta, granule, overlap)
             if verdict != _ON_MBARRIER and (verdict == _SUBSUMED or (writes and verdict >= _ORDERED)):
                 r[1] &= _ALL & ~mask
-                if r[1] == 0:
+                if r[1] == 0 and not is_recorded:
+                    # The usual case, a stage used again: the new access takes the place of the old one.
+                    drop(T, old)
+                    r[0], r[1] = new, mask
+                    y[t.KEPT] += 1
+                    is_recorded = True
+                elif r[1] == 0:
                     if previous < 0:
                         heads[index] = following
                     else:
@@ -230,11 +238,11 @@ def _page_of(T, key):
     """Return the page of global granules with a number, new if need be."""
     slots = T[8]
     keys, s = i64(T[5], 2 * slots), _scalars(T)
-    slot = key % slots
+    slot = key & (slots - 1)
     while keys[2 * slot] >= 0:
         if keys[2 * slot] == key:
             return keys[2 * slot + 1]
-        slot = (slot + 1) % slots
+        slot = (slot + 1) & (slots - 1)
     page = s[t.PAGES]
     s[t.PAGES] = page + 1
     keys[2 * slot], keys[2 * slot + 1] = key, page
@@ -247,9 +255,9 @@ def _shorten(T, heads, index):
     previous, before_victim, victim = np.int64(-1), np.int64(-1), np.int64(-1)
     record = np.int64(heads[index])
     while record >= 0:
-        if _entry(T, _record(T, record)[0])[t.FLAGS] & (t.WRITE | t.STRONG) != t.WRITE:
+        if _entry(T, np.int64(_record(T, record)[0]))[t.FLAGS] & (t.WRITE | t.STRONG) != t.WRITE:
             victim, before_victim = record, previous
-        previous, record = record, _record(T, record)[2]
+        previous, record = record, np.int64(_record(T, record)[2])
     if victim >= 0 and before_victim >= 0:
         _record(T, before_victim)[2] = _record(T, victim)[2]
         _free_record(T, victim)
@@ -263,8 +271,10 @@ def touch_spans(T, spans, new, k):
     its entry, freed at the end if nothing refers to it. ``k``: its knowledge, see :func:`knowledge`.
     """
     s, y = _scalars(T), _entry(T, new)
-    s[t.LAST_ENTRY] = -1
+    for slot in range(t.VERDICT_SLOTS):
+        s[t.VERDICTS + 2 * slot] = -1
     flags = y[t.FLAGS]
+    key, page = np.int64(-1), np.int64(-1)
     for i in range(spans.shape[0]):
         slot, position, cta = spans[i, 0], spans[i, 1], spans[i, 3]
         end = position + spans[i, 2]
@@ -284,7 +294,10 @@ def touch_spans(T, spans, new, k):
                 heads = i32(T[3] + slot * 4 * t.GRANULES, t.GRANULES)
                 _touch(T, heads, granule, granule, mask, new, k, cta)
             else:
-                page, index = _page_of(T, granule // t.PAGE_GRANULES), granule % t.PAGE_GRANULES
+                if granule >> _PAGE_BITS != key:
+                    key = granule >> _PAGE_BITS
+                    page = _page_of(T, key)
+                index = granule & (t.PAGE_GRANULES - 1)
                 heads = i32(T[6] + page * 4 * t.PAGE_GRANULES, t.PAGE_GRANULES)
                 if _touch(T, heads, index, granule, mask, new, k, cta) > t.GLOBAL_READERS:
                     _shorten(T, heads, index)
@@ -295,8 +308,7 @@ def touch_spans(T, spans, new, k):
 
 @jit
 def close_shared(T, slot, cta, k):
-    """Forget the shared memory of a CTA that has ended. ``k``: all that its warps knew; a bulk load must be part of
-    it."""
+    """Forget the shared memory of a CTA that has ended. ``k``: all that its warps knew, bulk loads included."""
     heads = i32(T[3] + slot * 4 * t.GRANULES, t.GRANULES)
     written = u16(T[4] + slot * 2 * t.GRANULES, t.GRANULES)
     last = np.int64(-1)
@@ -304,7 +316,7 @@ def close_shared(T, slot, cta, k):
         record = np.int64(heads[granule])
         while record >= 0:
             r = _record(T, record)
-            entry, following = r[0], r[2]
+            entry, following = np.int64(r[0]), np.int64(r[2])
             x = _entry(T, entry)
             if entry != last and x[t.FLAGS] & (t.TMA | t.WRITE) == t.TMA | t.WRITE:
                 last = entry

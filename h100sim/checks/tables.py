@@ -14,8 +14,10 @@ from typing import NamedTuple
 import numpy as np
 
 # Scalars.
-RECORD_HEAD, RECORDS_FREE, ENTRY_HEAD, ENTRIES_FREE, FINDS, PAGES, STRICT, LAST_ENTRY, LAST_VERDICT = range(9)
-SCALARS = 16
+RECORD_HEAD, RECORDS_FREE, ENTRY_HEAD, ENTRIES_FREE, FINDS, PAGES, STRICT = range(7)
+# The last verdicts of the current access: pairs of (older entry, verdict), found by the low bits of the entry.
+VERDICTS, VERDICT_SLOTS = 8, 8
+SCALARS = VERDICTS + 2 * VERDICT_SLOTS
 
 # Columns of an entry. KEPT counts the records and operations that refer to it; NEXT chains free entries. The access
 # is over for a clock whose column COLUMN has reached VALUE: for a warp's own access its column and clock, for an
@@ -52,7 +54,7 @@ GRANULES = (0x400 + 232_448) // 16 + 16
 PAGE_GRANULES = 256
 PAGES_MAX = 1 << 15
 RECORDS_MAX = 1 << 24
-GLOBAL_READERS = 8
+GLOBAL_READERS = 4
 
 _ENTRIES_AT_ONCE = 16
 
@@ -74,10 +76,10 @@ def build(is_strict: bool) -> Tables:
     """Return an empty shadow."""
     pages = 64
     scalars = np.zeros(SCALARS, np.int64)
-    scalars[[STRICT, RECORD_HEAD, ENTRY_HEAD, LAST_ENTRY]] = int(is_strict), -1, -1, -1
+    scalars[[STRICT, RECORD_HEAD, ENTRY_HEAD]] = int(is_strict), -1, -1
     tables = Tables(
         scalars=scalars,
-        records=np.zeros((0, 3), np.int64),
+        records=np.zeros((0, 3), np.int32),
         entries=np.zeros((0, ENTRY_COLUMNS), np.int64),
         heads=np.full((1, GRANULES), -1, np.int32),
         written=np.zeros((1, GRANULES), np.uint16),
