@@ -224,6 +224,30 @@ def barrier_synced(launch: Launch, e: Happening) -> None:
     b.synced[warp.column] = warp.now
 
 
+def aligned_by_some(launch: Launch, e: Happening) -> None:
+    """Some lanes of a warp execute an .aligned instruction: the others must come to the same one before any other.
+
+    Groups of lanes that come one after the other are no mistake: which of them runs first is up to the scheduler.
+    """
+    warp = launch.warps[e.warp]
+    before = warp.partial.pop(e.pc, None)
+    mask = e.mask | (before.mask if before else 0)
+    if not warp.alive & ~mask:
+        return
+    if warp.partial:
+        _report_divergence(launch, e, warp, next(iter(warp.partial.values())))
+        warp.partial.clear()
+    else:
+        warp.partial[e.pc] = (before or e)._replace(mask=mask)
+
+
+def _report_divergence(launch: Launch, e: Happening, warp: Warp, before: Happening | None) -> None:
+    old = launch.entry(before, 0) if before else -1
+    launch.report(t.DIVERGENT, e, old, a=e.mask, b=warp.alive | e.mask)
+    if before:
+        launch.free(old)
+
+
 def cluster_arrived(launch: Launch, e: Happening) -> None:
     """A warp arrives at the cluster barrier. c: 1 release, 0 relaxed."""
     warp = launch.warps[e.warp]
@@ -288,6 +312,10 @@ def cta_started(launch: Launch, e: Happening, cluster_number: int, rank: int) ->
 def exited(launch: Launch, e: Happening) -> None:
     """Lanes of a warp end; with the last lane its bulk stores must have read their source."""
     warp = launch.warps[e.warp]
+    for partial in warp.partial.values():
+        if e.mask & ~partial.mask:
+            _report_divergence(launch, partial, warp, None)
+    warp.partial = {pc: p for pc, p in warp.partial.items() if not e.mask & ~p.mask}
     warp.alive &= ~e.mask
     if warp.alive:
         return

@@ -177,9 +177,8 @@ def _issued(launch: launch_module.Launch, e: launch_module.Happening) -> None:
     flags = launch.flags[e.pc]
     if e.mask == 0:
         return
-    alive = launch.warps[e.warp].alive
-    if flags & launch_module.PC_ALIGNED and e.mask != alive:
-        launch.report(t.DIVERGENT, e, a=e.mask, b=alive)
+    if flags & launch_module.PC_ALIGNED:
+        barriers.aligned_by_some(launch, e)
     if flags & _COPIES:
         accesses.cp_async(launch, e)
 

@@ -317,6 +317,11 @@ def _all_are_past(past: _History, suppliers: set[int], groups: list[_Waiting], s
 def _barrier_reasons(past: _History, group: _Waiting, groups: list[_Waiting]) -> list[str]:
     state = group.state
     here = past.arrived_now(state.cta, state.object)
+    if len(past.events) and state.warp not in here:
+        return [
+            f"warp {state.rank} has come to barrier {state.object} with some of its lanes only: "
+            "a warp counts when all its lanes that have not ended are there"
+        ]
     first = state.cta * past.warps_per_cta
     missing = set(range(first, first + past.warps_per_cta)) - here
     users = past.barrier_users(state.cta, state.object) - here
@@ -371,7 +376,8 @@ def _cycle(past: _History, groups: list[_Waiting], shown: list[_Waiting]) -> str
             suppliers = _supplying_parties(past, group)
             if not suppliers and guess:
                 suppliers = {g.party for g in groups if g.party.cta == group.party.cta and g.party != group.party}
-            for other in suppliers & {g.party for g in groups}:
+            waiting = suppliers & {g.party for g in groups}
+            for other in sorted(waiting, key=lambda party: (party.cta, party.role)):
                 graph.add_edge(group.party, other, label=_name(past, group.state))
         graph.remove_edges_from([(n, n) for n in graph if graph.has_edge(n, n)])
         try:

@@ -79,6 +79,7 @@ class Warp:
     cp_column: int = -1
     cp_issued: int = 0
     cp_ends: list[int] = field(default_factory=list)
+    partial: dict[int, Happening] = field(default_factory=dict)
 
     @property
     def now(self) -> int:

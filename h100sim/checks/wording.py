@@ -281,7 +281,8 @@ def _one_sided(
 ) -> Hazard:
     second = _access(words, f, t.F_SECOND, space, what)
     assert second is not None, "access of a finding must be known"
-    return Hazard(kind, message, _access(words, f, t.F_FIRST, space), second, missing, rule, fix, int(f[t.F_COUNT]))
+    first = _access(words, f, t.F_FIRST, space, what)
+    return Hazard(kind, message, first, second, missing, rule, fix, int(f[t.F_COUNT]))
 
 
 def _uninitialised(words: Words, f: np.ndarray) -> Hazard:
@@ -385,7 +386,7 @@ def _divergent(words: Words, f: np.ndarray) -> Hazard:
     some, alive = int(f[t.F_A]), int(f[t.F_B])
     message = f"{opcode} must be executed by all lanes of the warp together, not by {some:#010x} of {alive:#010x}"
     return _one_sided(
-        words, f, "divergent-collective", message, "partial execution", "barrier", "", _ISA + '.aligned"',
+        words, f, "divergent-collective", message, "execution by some lanes", "barrier", "", _ISA + '.aligned"',
         "let the lanes meet first (bar.warp.sync), and keep one site; or use the form without .aligned",
     )  # fmt: skip
 

@@ -64,7 +64,7 @@ def test_lanes_of_a_warp_at_two_sites_of_an_aligned_barrier() -> None:
     )
     assert (
         "divergent-collective",
-        "bar.sync must be executed by all lanes of the warp together, not by 0x0000ffff of 0xffffffff",
+        "bar.sync must be executed by all lanes of the warp together, not by 0xffff0000 of 0xffffffff",
     ) in run(program, 32).found
     assert run(build(start=["bar.sync 14, 32;"]), 32).is_clean
 
@@ -89,3 +89,34 @@ def test_a_wgmma_that_one_warp_leaves_out() -> None:
     error = run(build(role(0, 95, p.wgmma_fence(), p.wgmma(0, p.TILE), p.commit(), p.wait_group())), 128).error
     assert isinstance(error, DeadlockError)
     assert "wgmma must be issued by all four warps of the warpgroup, but warp 3 has exited" in error.waits
+
+
+def test_a_lane_that_waits_for_another_cta_before_a_barrier_is_clean() -> None:
+    """The other lanes may reach the barrier long before the one that polls: the order of lanes is the scheduler's."""
+    poll = [
+        "setp.ne.u32 %p3, %tid, 0;",
+        "@%p3 bra REST;",
+        "mov.u32 %r9, %ctaid.x;",
+        "setp.eq.u32 %p4, %r9, 0;",
+        "@%p4 bra SET;",
+        "SPIN: ld.acquire.gpu.global.u32 %r10, [%target];",
+        "setp.eq.u32 %p5, %r10, 0;",
+        "@%p5 bra SPIN;",
+        "bra REST;",
+        "SET: nanosleep.u32 900000;",
+        "mov.u32 %r11, 1;",
+        "st.release.gpu.global.u32 [%target], %r11;",
+        "REST:",
+        sync(),
+    ]
+    assert run(build(start=poll), 64, grid=2).is_clean
+
+
+def test_a_barrier_that_half_of_a_warp_never_reaches() -> None:
+    some = ["setp.lt.u32 %p1, %tid, 16;", "@%p1 barrier.cta.sync.aligned 14, 32;"]
+    error = run(build(start=some), 32).error
+    assert isinstance(error, DeadlockError)
+    assert error.waits[1] == (
+        "warp 0 has come to barrier 14 with some of its lanes only: "
+        "a warp counts when all its lanes that have not ended are there"
+    )
