@@ -67,7 +67,9 @@ class TensorMapError(H100SimError, ValueError):
 
 
 class KernelError(H100SimError):
-    """A running kernel did something that stops it."""
+    """A running kernel did something that stops it. ``hazards`` has what the checks had found until then."""
+
+    hazards: tuple = ()
 
 
 class IllegalInstruction(KernelError):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import devices
-from .errors import LaunchError, UsageError
+from .errors import KernelError, LaunchError, UsageError
 from .memory.global_memory import GlobalMemory
 from .memory.windows import SHARED_START
 from .ptx.module import Function, Imm, Parameter
@@ -155,6 +155,9 @@ class RawKernel:
         try:
             session.machine.start()
             session.machine.run()
+        except KernelError as error:
+            error.hazards = tuple(session.hazards())
+            raise
         finally:
             session.write_back()
         return session.result()
@@ -374,6 +377,10 @@ class Session:
             self.device.memory.free(address)
         self.copies = []
 
+    def hazards(self) -> list[Hazard]:
+        """Return what the checks have found so far."""
+        return list(self.checker.finish()) if self.checker else []
+
     def result(self) -> Run:
         """Return the Run of a launch that has ended."""
         machine = self.machine
@@ -384,7 +391,7 @@ class Session:
         return Run(
             cycles=machine.cycles,
             ctas=ctas,
-            hazards=list(self.checker.finish()) if self.checker else [],
+            hazards=self.hazards(),
             trace=machine.trace(self.events, self.lanes),
             instructions=int(machine.context["instructions_issued"]),
             device=self.device.name,

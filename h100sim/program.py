@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import networkx as nx
 import numpy as np
 
+from . import engine
 from . import state as S
+from .compile_ahead import compile_ahead
 from .engine import FILLS
 from .errors import PtxError, Where
 from .isa import collective, control, lane  # noqa: F401  (registers its instructions)
@@ -236,10 +239,12 @@ class _Decoder:
         table = np.zeros(len(code) + 1, S.INSTRUCTION)
         joins = meeting_points(self.function)
         plans: list[tuple[list[int], list[int], list[int]]] = []
+        lowered = [None if instruction.base == "bra" else self.lower(instruction) for instruction in code]
+        compile_ahead(handlers(lowered))
         for k, instruction in enumerate(code):
             record = table[k]
             record["reconverge"], record["target"], record["guard"] = joins[k], -1, -1
-            plans.append(self.decode_one(instruction, record))
+            plans.append(self.decode_one(instruction, lowered[k], record))
         # A last record ends lanes that run off the end, as ptxas does.
         last = table[len(code)]
         last["kind"], last["function"], last["guard"], last["latency"] = S.MACHINE, address_of(control.end_lanes), -1, 1
@@ -275,20 +280,19 @@ class _Decoder:
             joins,
         )
 
-    def decode_one(self, instruction: Instruction, record: np.void) -> tuple[list[tuple[int, int]], list[int], list[int]]:
+    def decode_one(self, instruction: Instruction, op: lane.LaneOp | MachineOp | None, record: np.void) -> tuple[list[tuple[int, int]], list[int], list[int]]:
         """Fill the record of one instruction; return its operand rows and its scoreboard inputs and outputs."""
         guard_input = []
         if instruction.guard is not None:
             register = instruction.guard.register
             self.register_types[register.index] = register.type
             guard_input = [register.index]
-        if instruction.base == "bra":
+        if op is None:
             target = instruction.operands[0]
             assert isinstance(target, Label)
             record["kind"], record["target"], record["latency"] = S.BRANCH, target.target, 1
             record["pipe"] = S.PIPES.index("alu")
             return [], guard_input, []
-        op = self.lower(instruction)
         if isinstance(op, MachineOp):
             return self.decode_machine(instruction, op, record, guard_input)
         form = op.form
@@ -353,6 +357,15 @@ class _Decoder:
 
     def slot(self, index: int) -> int:
         return self.slot_of[index]
+
+
+def handlers(lowered: Sequence[lane.LaneOp | MachineOp | None]) -> set[Callable]:
+    """Return every function that a program needs compiled, the engine's loop included; lane operations are made elsewhere."""
+    found: set[Callable] = {engine.run, control.end_lanes}
+    for op in lowered:
+        if isinstance(op, MachineOp):
+            found |= {op.handler, *op.uses, *([op.completion] if op.completion else [])}
+    return found
 
 
 def r_flags(row: tuple[int, int]) -> int:

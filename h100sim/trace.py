@@ -88,7 +88,7 @@ class Event(IntEnum):
     CLUSTER_WAITED = 26  # b = generation
 
     # Bulk copies. ISSUED by a warp; STARTED and COMPLETED by the TMA engine (warp -1). op = identity.
-    TMA_ISSUED = 30  # a = Copy, b = bytes in shared memory, c = shared address (destination or source), d = mbarrier identity or -1
+    TMA_ISSUED = 30  # a = Copy, b = bytes of shared memory from first to last row, c = shared address (destination or source), d = mbarrier identity or -1
     TMA_STARTED = 31
     TMA_READ = 32  # source read (stores): the shared memory may be reused
     TMA_COMPLETED = 33  # a = Copy, b = bytes, c = shared address, d = mbarrier identity or -1
@@ -98,7 +98,7 @@ class Event(IntEnum):
     TMA_GLOBAL = 36
 
     # wgmma. op = identity; the four warps of a warpgroup issue the same operation.
-    WGMMA_ISSUED = 40  # a = descriptor of A (-1: registers), b = descriptor of B, c = sequence number in the warpgroup
+    WGMMA_ISSUED = 40  # a = descriptor of A (-1: registers), b = descriptor of B, c = sequence number in the warpgroup, d = scale-d
     WGMMA_STARTED = 41  # warp = first warp of the warpgroup
     WGMMA_COMPLETED = 42  # warp = first warp of the warpgroup
     WGMMA_FENCED = 43

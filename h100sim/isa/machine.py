@@ -27,6 +27,7 @@ WIDE, PREDICATE, NEGATED = 1, 2, 4
 class MachineOp:
     """How to run one machine instruction. ``latency`` is until the outputs can be read, ``issue`` how long the pipe is taken;
     a handler may set both per execution. ``scored`` False keeps the rows out of the scoreboard (asynchronous registers).
+    ``uses`` are other functions that they call through addresses.
     ``completion`` is called by the queue with (number of the operation, time, 0, ctx) when a unit has finished it."""
 
     handler: Callable
@@ -38,6 +39,7 @@ class MachineOp:
     issue: int = 1
     scored: bool = True
     completion: Callable | None = None
+    uses: tuple[Callable, ...] = ()
 
 
 class Environment(Protocol):

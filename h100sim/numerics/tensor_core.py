@@ -161,13 +161,18 @@ def function_of(code: int) -> Callable[..., None]:
     return _FAMILIES[family_of(code)][0]
 
 
+def step_of(code: int) -> Callable[[int, int, int, int], int]:
+    """Return the family's function over an argument block (:data:`STEP_ARGUMENTS`), not compiled."""
+    return _FAMILIES[family_of(code)][1]
+
+
 def address_of_step(code: int) -> int:
     """Return the address of the family's function over an argument block (:data:`STEP_ARGUMENTS`).
 
     It has the native call signature with the block's address as first argument: ``native.call(address, block, 0, 0,
     0)``. Compiled on first use and cached on disk.
     """
-    return native.address_of(_FAMILIES[family_of(code)][1])
+    return native.address_of(step_of(code))
 
 
 @cache

@@ -31,7 +31,7 @@ from ..isa.machine import (
 )
 from ..layouts.descriptor import gather_operand
 from ..native import as_pointer, call, i64, inner, u8, u32
-from ..numerics.tensor_core import address_of_step, code_of
+from ..numerics.tensor_core import address_of_step, code_of, step_of
 from ..ptx.module import Imm, Instruction, Operand
 from ..services import ITEM_ASYNC, PRIORITY_UNIT, block, emit, emit_here, fail, free_async, new_async, push, wake
 from ..trace import Event, Wait
@@ -108,7 +108,7 @@ def multiply(regs, mask, ops, ctx):
     A.arrived |= 1 << rank
     G.issued[rank] = sequence + 1
     c.issue = T.wgmma_issue_cycles
-    emit_here(ctx, _ISSUED, A.identity, A.descriptor_a, A.descriptor_b, sequence, 0)
+    emit_here(ctx, _ISSUED, A.identity, A.descriptor_a, A.descriptor_b, sequence, A.scale_d)
     if A.arrived == 15:
         start = max(c.now + T.wgmma_issue_cycles, sm.tensor_free)
         sm.tensor_free = start + ins.imm1
@@ -267,13 +267,13 @@ _SHAPE = re.compile(r"m64n(\d+)k(\d+)$")
 #: Spec: "Matrix Shape" of wgmma: K per element width in bits (dense).
 _K_BITS = 256
 _FLOATS = ("f16", "bf16", "tf32", "e4m3", "e5m2")
-#: Address of the compiled arithmetic per family (float, integer, bits) that some decoded program uses.
-_steps: dict[int, int] = {}
+#: A type code per family (float, integer, bits) that some decoded program uses.
+_codes: dict[int, int] = {}
 
 
 def step_addresses() -> np.ndarray:
     """Return the addresses of the compiled arithmetic by family, 0 where none is used."""
-    return np.array([_steps.get(family, 0) for family in range(3)], np.int64)
+    return np.array([address_of_step(_codes[f]) if f in _codes else 0 for f in range(3)], np.int64)
 
 
 def element_width(type_: str) -> int:
@@ -337,11 +337,11 @@ def lower_multiply(instruction: Instruction, environment: Environment) -> Machin
     cycles = max(n // 2, (17 if in_registers else 16 + n // 4), 17 if in_registers else 18)
     width = 32 if a_type == "b1" else element_width(a_type)
     depth = 8 if a_type == "b1" else k
-    _steps[family] = address_of_step(code)
+    _codes[family] = code
     ins = (*((x, "b32") for x in a),) if in_registers else ((a[0], "b64"),)
     ins = (*ins, (b, "b64"), (scale_d, "pred"))
     integers = (n, cycles, flags, rows, width | depth << 8, code | family << 32)
-    return MachineOp(multiply, d, ins, integers, latency=1, scored=False, completion=complete)
+    return MachineOp(multiply, d, ins, integers, latency=1, scored=False, completion=complete, uses=(step_of(code),))
 
 
 @machine_instruction("wgmma.fence")

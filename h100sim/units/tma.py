@@ -13,7 +13,7 @@ from .. import faults
 from .. import state as S
 from ..engine import end_cta_if_done
 from ..isa.machine import Environment, MachineOp, current, first_lane, get, machine_instruction, operand, refuse
-from ..memory.windows import PARAM_WINDOW, global_pointer, shared_offset, shared_pointer
+from ..memory.windows import PARAM_WINDOW, WINDOW_BYTES, global_pointer, shared_offset, shared_pointer
 from ..native import copy_bytes, i32, i64, inner
 from ..ptx.module import Address, Imm, Instruction, Operand, Symbol, Vector
 from ..services import ITEM_ASYNC, PRIORITY_UNIT, block, emit, emit_here, fail, free_async, new_async, push, wake
@@ -28,6 +28,7 @@ from .mbarriers import complete_tx, cta_and_offset, find
 _ISSUED, _STARTED, _READ, _COMPLETED = (
     int(Event.TMA_ISSUED), int(Event.TMA_STARTED), int(Event.TMA_READ), int(Event.TMA_COMPLETED)
 )  # fmt: skip
+_MEMORY = int(Event.MEMORY)
 _COMMITTED, _WAITED, _GLOBAL = int(Event.BULK_COMMITTED), int(Event.BULK_WAITED), int(Event.TMA_GLOBAL)
 _WAIT = int(Wait.BULK)
 _TENSOR_LOAD, _TENSOR_STORE, _TENSOR_REDUCE = int(Copy.TENSOR_LOAD), int(Copy.TENSOR_STORE), int(Copy.TENSOR_REDUCE)
@@ -36,6 +37,7 @@ _BULK_LOAD, _BULK_STORE, _BULK_CLUSTER = int(Copy.BULK_LOAD), int(Copy.BULK_STOR
 _RANK, _BOX_BYTES, _IS_IM2COL, _ADDRESS = fields.RANK, fields.BOX_BYTES, fields.IS_IM2COL, fields.ADDRESS
 _DIMS, _STRIDES, _BOX, _COUNTS = fields.DIMS, fields.STRIDES, fields.BOX, fields.COUNTS
 _ELEMENT_STRIDES, _PLAN_WORDS = fields.ELEMENT_STRIDES, fields.PLAN_WORDS
+_ROWS, _PITCH = fields.ROWS, fields.PITCH
 #: Positions of the outer dimensions whose global rows are recorded; a box with more is recorded in part.
 _OUTER_LIMIT = 64
 
@@ -128,6 +130,20 @@ def outside(ctx, A, p):
 
 
 @inner
+def emit_map_read(ctx, A, address):
+    """Record that a copy reads its tensor map, where the map is in global memory and may be changed by a kernel."""
+    c = S.context(ctx)
+    if c.trace_level == 0 or address >= PARAM_WINDOW and address < PARAM_WINDOW + WINDOW_BYTES:
+        return
+    row = i64(c.lanes + c.n_lanes * 256, 32)
+    for lane in range(32):
+        row[lane] = address if lane == 0 else -1
+    w = S.warps(ctx)[c.warp]
+    emit(ctx, c.now, _MEMORY, S.ctas(ctx)[w.cta].id, w.id, c.pc, 1, A.identity, c.lanes_total + c.n_lanes, 128, 0, 1)
+    c.n_lanes += 1
+
+
+@inner
 def emit_global(ctx, A, p):
     """Record the global bytes of a tiled box: one event for the rows of each position of the outer dimensions."""
     c = S.context(ctx)
@@ -169,7 +185,8 @@ def tensor_load(regs, mask, ops, ctx):
     for lane in range(32):
         if not (mask >> lane) & 1:
             continue
-        k = plan_of(ctx, get(regs, operand(ops, 1), lane) + ins.imm3)
+        map_address = get(regs, operand(ops, 1), lane) + ins.imm3
+        k = plan_of(ctx, map_address)
         if k < 0:
             return S.S_HOST
         p = plan(ctx, k)
@@ -193,7 +210,8 @@ def tensor_load(regs, mask, ops, ctx):
         A.multicast = get(regs, operand(ops, 3), lane) if ins.imm5 else 0
         A.bytes = p[_BOX_BYTES]
         read_coordinates(regs, ops, 4, ins.imm0, ins.imm1, lane, A)
-        emit_here(ctx, _ISSUED, A.identity, _TENSOR_LOAD, A.bytes, shared_offset(ctx, slot, at), S.mbarriers(ctx)[m].identity)
+        emit_here(ctx, _ISSUED, A.identity, _TENSOR_LOAD, p[_ROWS] * p[_PITCH], shared_offset(ctx, slot, at), S.mbarriers(ctx)[m].identity)
+        emit_map_read(ctx, A, map_address)
         emit_global(ctx, A, p)
         ready = hold_issuer(ctx, T.tma_first_issue_cycles)
         launch(ctx, n, engine_done(ctx, ready, A.bytes, T.tma_bytes_per_cycle, T.tma_latency_cycles), S.A_FLYING)
@@ -328,7 +346,8 @@ def tensor_store(regs, mask, ops, ctx):
     for lane in range(32):
         if not (mask >> lane) & 1:
             continue
-        k = plan_of(ctx, get(regs, operand(ops, 0), lane) + ins.imm2)
+        map_address = get(regs, operand(ops, 0), lane) + ins.imm2
+        k = plan_of(ctx, map_address)
         if k < 0:
             return S.S_HOST
         p = plan(ctx, k)
@@ -347,7 +366,8 @@ def tensor_store(regs, mask, ops, ctx):
         A.plan, A.shared, A.lane, A.peer = k, at, lane, slot
         A.bytes = p[_BOX_BYTES]
         read_coordinates(regs, ops, 2, ins.imm0, 0, lane, A)
-        emit_here(ctx, _ISSUED, A.identity, kind, A.bytes, shared_offset(ctx, slot, at), -1)
+        emit_here(ctx, _ISSUED, A.identity, kind, p[_ROWS] * p[_PITCH], shared_offset(ctx, slot, at), -1)
+        emit_map_read(ctx, A, map_address)
         emit_global(ctx, A, p)
         read_at = engine_done(ctx, hold_issuer(ctx, T.tma_first_issue_cycles), A.bytes, T.tma_store_bytes_per_cycle, 0)
         A.done = read_at + T.tma_store_latency_cycles

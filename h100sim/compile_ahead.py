@@ -1,0 +1,76 @@
+"""Compile what a kernel needs on two cores: a newcomer's first run should not wait for one.
+
+Functions that are not in the disk cache yet are split in two; a second process compiles one half while this one compiles the
+other. Where that is not possible (one core, no way to start a process) everything is compiled here, as it is needed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from numba import types
+
+from .native import address_of, cache_dir
+
+#: Fewer missing functions than this are not worth a second process (about a second to start).
+_WORTHWHILE = 8
+
+
+def compile_ahead(functions: Iterable[Callable]) -> None:
+    """Put the compiled form of module-level functions into the disk cache: handlers with the instruction signature, or
+    functions made by ``native.jit`` that take one address."""
+    missing = sorted({f for f in functions if not is_cached(f)}, key=lambda f: (-_weight(f), _name(f)))
+    if len(missing) < _WORTHWHILE or (os.cpu_count() or 1) < 2:
+        return
+    shares: tuple[list[Callable], list[Callable]] = ([], [])
+    for function in missing:
+        min(shares, key=lambda share: sum(map(_weight, share))).append(function)
+    try:
+        other = subprocess.Popen([sys.executable, "-m", __name__, *map(_name, shares[1])], env=_environment())
+    except OSError:
+        return
+    for function in shares[0]:
+        compile_one(function)
+    # A failure there is no loss: the function is then compiled here when it is needed.
+    other.wait()
+
+
+def compile_one(function: Callable) -> None:
+    """Compile one function now."""
+    if hasattr(function, "py_func"):
+        function.compile((types.int64,))  # type: ignore[attr-defined]
+    else:
+        address_of(function)
+
+
+def is_cached(function: Callable) -> bool:
+    """Is there a compiled form of the function in the disk cache?"""
+    code = getattr(function, "py_func", function).__code__
+    name = f"*{Path(code.co_filename).stem}.{code.co_name}-{code.co_firstlineno}.*.nbi"
+    return any(cache_dir(code.co_filename).rglob(name))
+
+
+def _weight(function: Callable) -> int:
+    """Return a rough measure of how long compiling takes: the size of the file's dependencies counts as much as the code."""
+    code = getattr(function, "py_func", function).__code__
+    return len(code.co_code) + 400 * len(code.co_names)
+
+
+def _name(function: Callable) -> str:
+    return f"{function.__module__}:{getattr(function, 'py_func', function).__name__}"
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment of the second process: the same modules must be found there."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        module, _, function_name = name.partition(":")
+        compile_one(getattr(importlib.import_module(module), function_name))
