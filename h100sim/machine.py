@@ -145,6 +145,10 @@ class Machine:
         self.table("step_functions", 3, np.int64)[:] = step_addresses()
         self.table("plans", (1, PLAN_WORDS), np.int64)
         self.table("plan_addresses", 1, np.int64)
+        c["l2_lines"] = len(self.memory.arena) // 128
+        used = sum(int(e - b) for b, e in zip(self.memory.starts, self.memory.ends, strict=True))
+        cold = -(1 << 60) if used > model.memory.l2_bytes else 0
+        self.table("l2_stamps", max(1, int(c["l2_lines"])), np.int64)[:] = cold
         self._timing()
         self.attach_memory()
 

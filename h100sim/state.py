@@ -288,6 +288,7 @@ CONTEXT = np.dtype(
         ("warp_info", "i8"),
         ("scratch", "i8"),
         ("step_functions", "i8"),
+        ("l2_stamps", "i8"),
         # sizes
         ("n_slots", "i8"),
         ("warps_per_cta", "i8"),
@@ -311,6 +312,7 @@ CONTEXT = np.dtype(
         ("n_allocations", "i8"),
         ("n_plans", "i8"),
         ("l2_bytes", "i8"),
+        ("l2_lines", "i8"),
         ("n_ctas", "i8"),
         ("grid_x", "i8"),
         ("grid_y", "i8"),
@@ -351,6 +353,7 @@ CONTEXT = np.dtype(
         ("async_free", "i8"),
         ("asyncs_open", "i8"),
         ("clock_reads", "i8"),
+        ("l2_filled", "i8"),
         ("l2_free", "f8"),
         ("hbm_free", "f8"),
         ("instructions_issued", "i8"),

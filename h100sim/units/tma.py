@@ -4,7 +4,7 @@ A thread hands over a copy and goes on; the engine takes copies in order, a box 
 (loads) or a bulk group (stores). Data moves when the copy completes (loads) or when its source has been read (stores).
 
 Spec: PTX ISA 9.1, "Data Movement and Conversion Instructions: Asynchronous copy". Measured: times in h100sim/devices.py, ``Tma``.
-Assumed: all of global memory is in L2 as long as the allocations together fit it, and every copy misses otherwise.
+Assumed: L2 keeps the lines used last, as many as fit it, and holds all of global memory at the start of a launch if that fits.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def hold_issuer(ctx, first):
 
 
 @inner
-def engine_done(ctx, ready, size_bytes, per_cycle, latency):
-    """Reserve the engine and the L2 for a copy that is ready at a time; return when its last byte has arrived."""
+def engine_done(ctx, ready, size_bytes, missed_bytes, per_cycle, latency):
+    """Reserve the engine, the L2 and HBM for a copy that is ready at a time; return when its last byte has arrived."""
     c, T = S.context(ctx), S.timing(ctx)
     sm = S.sms(ctx)[S.warps(ctx)[c.warp].sm]
     start = max(ready, sm.tma_free)
@@ -69,12 +69,28 @@ def engine_done(ctx, ready, size_bytes, per_cycle, latency):
     sm.tma_bytes += size_bytes
     served = max(float(start), c.l2_free)
     c.l2_free = served + size_bytes / T.l2_bytes_per_cycle
-    end = start + busy + int(served) - start
-    if c.arena_bytes > c.l2_bytes:
+    end = int(served) + busy
+    if missed_bytes > 0:
         served = max(float(start), c.hbm_free)
-        c.hbm_free = served + size_bytes / T.hbm_bytes_per_cycle
-        end = max(end, int(served)) + T.hbm_extra_latency
+        c.hbm_free = served + missed_bytes / T.hbm_bytes_per_cycle
+        end = max(end, int(c.hbm_free)) + T.hbm_extra_latency
     return end + latency
+
+
+@inner
+def touch(ctx, address, size_bytes):
+    """Bring global bytes into L2; return how many were not there. A line stays until as many bytes as L2 holds have been
+    brought in after its last use."""
+    c = S.context(ctx)
+    stamps = i64(c.l2_stamps, c.l2_lines)
+    first, last = (address - c.arena_base) >> 7, (address - c.arena_base + size_bytes - 1) >> 7
+    missed = 0
+    for line in range(max(first, 0), min(last + 1, c.l2_lines)):
+        if c.l2_filled - stamps[line] > c.l2_bytes:
+            missed += 128
+            c.l2_filled += 128
+        stamps[line] = c.l2_filled
+    return missed
 
 
 @inner
@@ -144,11 +160,11 @@ def emit_map_read(ctx, A, address):
 
 
 @inner
-def emit_global(ctx, A, p):
-    """Record the global bytes of a tiled box: one event for the rows of each position of the outer dimensions."""
-    c = S.context(ctx)
-    if c.trace_level == 0 or p[_IS_IM2COL] != 0:
-        return
+def walk_global(ctx, A, p):
+    """Record the global bytes of a tiled box, one event for the rows of each position of the outer dimensions, and bring them
+    into L2. Returns how many bytes were not there."""
+    if p[_IS_IM2COL] != 0:
+        return 0
     first = max(A.coords[0], 0)
     row_bytes = (min(A.coords[0] + p[_BOX], p[_DIMS]) - first) * p[_STRIDES]
     step = p[_ELEMENT_STRIDES + 1]
@@ -159,7 +175,8 @@ def emit_global(ctx, A, p):
     while high > low and A.coords[1] + (high - 1) * step >= p[_DIMS + 1]:
         high -= 1
     if row_bytes <= 0 or high == low:
-        return
+        return 0
+    missed = 0
     inner = p[_ADDRESS] + first * p[_STRIDES] + (A.coords[1] + low * step) * p[_STRIDES + 1]
     outer = min(p[_COUNTS + 2] * p[_COUNTS + 3] * p[_COUNTS + 4], _OUTER_LIMIT)
     for k in range(outer):
@@ -173,6 +190,9 @@ def emit_global(ctx, A, p):
             address += at * p[_STRIDES + d]
         if inside:
             emit_here(ctx, _GLOBAL, A.identity, address, row_bytes, high - low, step * p[_STRIDES + 1])
+            for row in range(high - low):
+                missed += touch(ctx, address + row * step * p[_STRIDES + 1], row_bytes)
+    return missed
 
 
 # --- loads ------------------------------------------------------------------------------------------------------------
@@ -212,9 +232,9 @@ def tensor_load(regs, mask, ops, ctx):
         read_coordinates(regs, ops, 4, ins.imm0, ins.imm1, lane, A)
         emit_here(ctx, _ISSUED, A.identity, _TENSOR_LOAD, p[_ROWS] * p[_PITCH], shared_offset(ctx, slot, at), S.mbarriers(ctx)[m].identity)
         emit_map_read(ctx, A, map_address)
-        emit_global(ctx, A, p)
+        missed = walk_global(ctx, A, p)
         ready = hold_issuer(ctx, T.tma_first_issue_cycles)
-        launch(ctx, n, engine_done(ctx, ready, A.bytes, T.tma_bytes_per_cycle, T.tma_latency_cycles), S.A_FLYING)
+        launch(ctx, n, engine_done(ctx, ready, A.bytes, missed, T.tma_bytes_per_cycle, T.tma_latency_cycles), S.A_FLYING)
     return S.S_NEXT
 
 
@@ -306,8 +326,9 @@ def bulk_load(regs, mask, ops, ctx):
         emit_here(ctx, _ISSUED, A.identity, kind, size, shared_offset(ctx, slot, at), S.mbarriers(ctx)[m].identity)
         if from_shared == 0:
             emit_here(ctx, _GLOBAL, A.identity, src, size, 1, 0)
+        missed = 0 if from_shared else touch(ctx, src, size)
         ready = hold_issuer(ctx, T.tma_bulk_issue_cycles)
-        launch(ctx, n, engine_done(ctx, ready, size, T.tma_bytes_per_cycle, T.tma_latency_cycles), S.A_FLYING)
+        launch(ctx, n, engine_done(ctx, ready, size, missed, T.tma_bytes_per_cycle, T.tma_latency_cycles), S.A_FLYING)
     return S.S_NEXT
 
 
@@ -368,8 +389,8 @@ def tensor_store(regs, mask, ops, ctx):
         read_coordinates(regs, ops, 2, ins.imm0, 0, lane, A)
         emit_here(ctx, _ISSUED, A.identity, kind, p[_ROWS] * p[_PITCH], shared_offset(ctx, slot, at), -1)
         emit_map_read(ctx, A, map_address)
-        emit_global(ctx, A, p)
-        read_at = engine_done(ctx, hold_issuer(ctx, T.tma_first_issue_cycles), A.bytes, T.tma_store_bytes_per_cycle, 0)
+        missed = walk_global(ctx, A, p)
+        read_at = engine_done(ctx, hold_issuer(ctx, T.tma_first_issue_cycles), A.bytes, missed, T.tma_store_bytes_per_cycle, 0)
         A.done = read_at + T.tma_store_latency_cycles
         launch(ctx, n, read_at, S.A_FLYING)
     return S.S_NEXT
@@ -441,7 +462,7 @@ def bulk_store(regs, mask, ops, ctx):
         A.shared, A.lane, A.peer, A.bytes, A.address = at, lane, slot, size, dst
         emit_here(ctx, _ISSUED, A.identity, _BULK_STORE, size, shared_offset(ctx, slot, at), -1)
         emit_here(ctx, _GLOBAL, A.identity, dst, size, 1, 0)
-        read_at = engine_done(ctx, hold_issuer(ctx, T.tma_bulk_issue_cycles), size, T.tma_store_bytes_per_cycle, 0)
+        read_at = engine_done(ctx, hold_issuer(ctx, T.tma_bulk_issue_cycles), size, touch(ctx, dst, size), T.tma_store_bytes_per_cycle, 0)
         A.done = read_at + T.tma_store_latency_cycles
         launch(ctx, n, read_at, S.A_FLYING)
     return S.S_NEXT
