@@ -60,7 +60,7 @@ def build(program: str, config: dict[str, Any], seed: int) -> tuple[Any, list[np
     return kernel, arrays, whole
 
 
-def capture(program: str, out: Path, name: str | None = None, seed: int = 0, **config: Any) -> Path:
+def capture(program: str, config: dict[str, Any], out: Path, name: str | None = None, seed: int = 0) -> Path:
     """Run a program on the GPU and write its capture into a folder; return the path of the JSON file."""
     kernel, arrays, whole = build(program, config, seed)
     digests = [compare.sha256(array) for array in arrays]

@@ -120,7 +120,7 @@ def _short(value: Any) -> str:
 
 def _capture(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     out = options.out or capture.SILICON
-    path = capture.capture(options.program, out, options.name, options.seed, **_settings(options.set))
+    path = capture.capture(options.program, _settings(options.set), out, options.name, options.seed)
     facts = json.loads(path.read_text())
     if not options.json:
         print(f"{path}: {facts['card']}, driver {facts['driver']}, {facts['date']}")

@@ -25,7 +25,7 @@ def captured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         return gpu.GpuRun(card, 0.1, records)
 
     monkeypatch.setattr(gpu, "run", run)
-    path = capture.capture("copy", tmp_path, seed=3, rows=128)
+    path = capture.capture("copy", {"rows": 128}, tmp_path, seed=3)
     assert path == tmp_path / "copy_128.json"
     return tmp_path
 
