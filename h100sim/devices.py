@@ -123,12 +123,13 @@ class Tma:
 @dataclass(frozen=True)
 class MemorySystem:
     """L2 and HBM. Measured: validate/silicon/microbenchmarks.json ``tmabw_hbm_*`` (4.13 TB/s on an H200), ``tmalat_hbm_*`` (280 to
-    700 cycles more than an L2 hit, spread widely). Assumed: L2 bandwidth 5,700 B/clk for the whole chip, from the 10.2 TB/s
-    that gpu-benches publishes for an H200; the GEMM of validate/silicon/gemm_4096.json reads 5,500 B/clk."""
+    700 cycles more than an L2 hit, spread widely). Assumed: L2 bandwidth 8,000 B/clk for the whole chip: the
+    GEMM of validate/silicon/gemm_4096.json reads 7,300 B/clk, ``tmabw_l2_*`` 11,800 where all SMs read the same lines, and
+    gpu-benches publishes 5,700 for distinct lines."""
 
     l2_bytes: int = 50 * 1024 * 1024
     l2_latency: int = 262
-    l2_bytes_per_cycle: float = 5_700.0
+    l2_bytes_per_cycle: float = 8_000.0
     hbm_extra_latency: int = 400
     hbm_bytes_per_cycle: float = 2_340.0
     global_store_cycles: int = 4
