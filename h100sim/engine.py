@@ -14,11 +14,14 @@ cannot starve the lane that holds it.
 
 from __future__ import annotations
 
+import numpy as np
+
 from . import state as S
 from .faults import RECONVERGE_LIMIT
 from .native import call, copy_bytes, fill_bytes, i32, i64, inner, jit, u32
 from .services import ITEM_WARP, PRIORITY_WARP, emit, enqueue, fail, pop, push, wake
 from .trace import Cause, Event
+from .units.clusters import end_of_lanes, end_of_warp
 from .units.named_barriers import release_after_exit
 
 #: Backward branches of one group of lanes after which other groups of the warp get their turn.
@@ -31,6 +34,8 @@ FILLS = (
     "clusterid.x", "clusterid.y", "clusterid.z",
     "lanemask_eq", "lanemask_le", "lanemask_lt", "lanemask_ge", "lanemask_gt",
 )  # fmt: skip
+#: Fills of rows that hold the address of a shared variable (32 or 64 bits): the CTA's rank goes into bits 24 and up.
+RANK, WIDE_RANK = len(FILLS), len(FILLS) + 1
 
 _ISSUED = int(Event.ISSUED)
 _CTA_STARTED, _CTA_ENDED = int(Event.CTA_STARTED), int(Event.CTA_ENDED)
@@ -244,13 +249,23 @@ def start_cta(ctx, slot, sm, cta_id, cluster, cluster_rank, cluster_slot, time):
             ready[k] = time
         for f in range(c.n_fills):
             row = u32(W.regs + fills[2 * f + 1], 32)
+            kind = fills[2 * f]
+            if kind >= RANK:
+                words = 2 if kind == WIDE_RANK else 1
+                row = u32(W.regs + fills[2 * f + 1], 64)
+                for lane in range(32):
+                    row[words * lane] |= np.uint32(cluster_rank << 24)
+                continue
             for lane in range(32):
-                row[lane] = _fill_value(ctx, fills[2 * f], slot, rank, lane)
+                row[lane] = _fill_value(ctx, kind, slot, rank, lane)
         nodes = S.nodes(ctx)
         for n in range(S.NODES_PER_WARP):
             nodes[w * S.NODES_PER_WARP + n].state = S.FREE
         new_node(ctx, w, -1, 0, -1, W.alive)
         fill_bytes(c.lane_groups + w * 128, 0, 128)
+        W.cluster_lanes, W.cluster_generation = 0, -1
+        for lane in range(32):
+            W.cp_groups[lane] = 0
         record = S.warp_info(ctx)[W.id]
         record.cta, record.rank, record.sm, record.scheduler = cta_id, rank, sm, rank % 4
         enqueue(ctx, w, time)
@@ -302,6 +317,7 @@ def end_warp(ctx, w):
     C.alive -= 1
     c.progress += 1
     release_after_exit(ctx, W.cta)
+    end_of_warp(ctx, w)
     end_cta_if_done(ctx, W.cta)
 
 
@@ -364,7 +380,7 @@ def run_warp(ctx, w, popped):
         if scheduler_free[W.scheduler] > t:
             t = scheduler_free[W.scheduler]
             cause = _SCHEDULER
-        pipe = W.scheduler * 8 + ins.pipe
+        pipe = W.scheduler * S.N_PIPES + ins.pipe
         if pipe_free[pipe] > t:
             t = pipe_free[pipe]
             cause = _PIPE
@@ -435,6 +451,7 @@ def run_warp(ctx, w, popped):
             node.woken = 0
             node.wait = 0
         elif status == S.S_EXITED:
+            end_of_lanes(ctx, w)
             leave(ctx, w, n, 0)
             if W.alive == 0:
                 end_warp(ctx, w)

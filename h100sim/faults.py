@@ -46,7 +46,8 @@ if TYPE_CHECKING:
     BRANCH_INDEX,
     CALL_TARGET,
     PARAM_SPACE,
-) = range(36)
+    CLUSTER_TWICE,
+) = range(37)
 
 _SPACES = ("global", "shared", "local", "const", "param", "", "", "generic")
 
@@ -169,6 +170,8 @@ def _describe(machine: Machine, code: int, a: int, b: int, extra: int, opcode: s
         return KernelError, "lanes of one warp must part into at most 64 groups in this simulator", ""
     if code == STACK_OVERFLOW:
         return OutOfRange, f"call depth must be at most {a}, not more", isa + '"Call Stack"'
+    if code == CLUSTER_TWICE:
+        return IllegalInstruction, f"{opcode} must be followed by a wait before the next arrive, not arrive twice in generation {a}", isa + '"barrier.cluster"'
     if code == BRANCH_INDEX:
         return IllegalInstruction, f"{opcode} index must be from 0 to {b - 1}, not {a}", isa + '"brx.idx"'
     if code == CALL_TARGET:

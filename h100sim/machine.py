@@ -119,7 +119,7 @@ class Machine:
         self.table("groups", slots * groups, S.WARPGROUP)
         self.table("sms", model.sms, S.SM)
         self.table("scheduler_free", model.sms * 4, np.int64)
-        self.table("pipe_free", model.sms * 4 * 8, np.int64)
+        self.table("pipe_free", model.sms * 4 * S.N_PIPES, np.int64)
         self.table("lane_groups", slots * warps * 32, np.int32)
         self._heap(slots * warps + 2 * int(c["async_capacity"]) + 64)
         self.table("shared", slots * stride + 1024, np.uint8)

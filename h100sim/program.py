@@ -21,7 +21,7 @@ import numpy as np
 from . import engine
 from . import state as S
 from .compile_ahead import compile_ahead
-from .engine import FILLS
+from .engine import FILLS, RANK, WIDE_RANK
 from .errors import PtxError, Where
 from .isa import collective, control, lane  # noqa: F401  (registers its instructions)
 from .isa.machine import NEGATED, PREDICATE, WIDE, MachineOp, lowering_of
@@ -29,10 +29,12 @@ from .memory.windows import SHARED_START
 from .native import address_of
 from .ptx.module import Function, Imm, Instruction, Label, Module, Operand, Reg, Sink, Special, Symbol, Variable
 from .units import (  # noqa: F401  (registers their instructions)
+    clusters,
     fences,
     load_store,
     matrix_moves,
     mbarriers,
+    mma_sync,
     named_barriers,
     tensor_core,
     tma,
@@ -185,6 +187,8 @@ class _Decoder:
         if key not in self.constant_rows:
             self.constant_rows[key] = self.template_bytes
             self.constants.append((self.template_bytes, value, width))
+            if isinstance(value, Symbol) and value.name and self.space_of(value) == "shared":
+                self.fills.append((WIDE_RANK if width == 64 else RANK, self.template_bytes))
             self.template_bytes += 64 if width == 1 else 128 if width <= 32 else 256
         return self.constant_rows[key]
 
@@ -410,7 +414,7 @@ def set_latencies(program: Program, model) -> None:
     issue = model.issue
     table = program.instructions
     for k, name in enumerate(S.PIPES):
-        if name == "memory":
+        if name in ("memory", "tensor"):
             continue
         rows = (table["pipe"] == k) & (table["kind"] == S.LANE)
         table["latency"][rows] = getattr(issue, f"{name}_latency")

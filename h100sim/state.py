@@ -15,7 +15,8 @@ from .trace import CTA_INFO, EVENT, WARP_INFO
 NODES_PER_WARP = 64
 BARRIERS_PER_CTA = 16
 WGMMA_RING = 64
-PIPES = ("alu", "fma", "imad", "half", "cvt", "mufu", "f64", "memory")
+PIPES = ("alu", "fma", "imad", "half", "cvt", "mufu", "f64", "memory", "tensor")
+N_PIPES = len(PIPES)
 
 #: One decoded instruction. ``ops`` is the address of its operand offsets, ``inputs``/``outputs`` count scoreboard slots at
 #: ``slots``; ``reconverge`` is the instruction where the sides of a branch meet again.
@@ -90,6 +91,10 @@ WARP = np.dtype(
         ("time", "i8"),
         ("tma_last", "i8"),
         ("issued", "i8"),
+        # Lanes that have arrived at the cluster barrier, the generation that the warp last arrived at; cp.async groups by lane.
+        ("cluster_lanes", "u4"),
+        ("cluster_generation", "i8"),
+        ("cp_groups", "i4", (32,)),
     ],
     align=True,
 )

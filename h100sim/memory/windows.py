@@ -67,8 +67,6 @@ def shared_cta(ctx, cta, address):
     """Return the CTA slot that a shared address names, or -1 if its rank is not in the cluster."""
     C = S.ctas(ctx)[cta]
     rank = address >> 24
-    if rank == 0 and C.cluster_rank == 0:
-        return cta
     if rank >= C.cluster_size:
         return -1
     return C.cluster_slot + rank
@@ -81,9 +79,6 @@ def shared_pointer(ctx, cta, address, size):
     offset = address & 0xFFFFFF
     if address < 0 or offset + size > c.shared_size:
         return 0
-    if address >> 24 == 0:
-        # The shared::cta window: addresses without a rank are the CTA's own.
-        return S.ctas(ctx)[cta].shared + offset
     peer = shared_cta(ctx, cta, address)
     if peer < 0:
         return 0
@@ -128,7 +123,5 @@ def pointer(ctx, w, lane, space, address, size):
 
 @inner
 def shared_offset(ctx, cta, address):
-    """Return a shared address as seen from a CTA with the rank of the CTA that holds it in bits 24 and up."""
-    if address >> 24 == 0:
-        return (S.ctas(ctx)[cta].cluster_rank << 24) | address
-    return address
+    """Return the shared address of a byte of a CTA: the rank of the CTA in bits 24 and up, the offset below."""
+    return (S.ctas(ctx)[cta].cluster_rank << 24) | address

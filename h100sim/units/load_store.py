@@ -30,7 +30,6 @@ from ..memory.windows import (
     SHARED,
     WINDOWS,
     pointer,
-    shared_offset,
     space_of_generic,
 )
 from ..native import i32, i64, inner, u8
@@ -97,8 +96,6 @@ def record(ctx, regs, ops, k, offset, mask, size, space, access):
                 kind = space_of_generic(address)
                 if kind != GLOBAL:
                     address &= (1 << 40) - 1
-            if kind == SHARED:
-                address = shared_offset(ctx, w.cta, address)
             row[lane] = address
     if kind == CONST or kind == PARAM or kind == LOCAL:
         return
@@ -282,12 +279,10 @@ def map_rank(regs, mask, ops, ctx):
 
 def rank_of(regs, mask, ops, ctx):
     """d = the CTA rank in the shared address a."""
-    c = S.context(ctx)
-    cta = S.warps(ctx)[c.warp].cta
     d, a = operand(ops, 0), operand(ops, 1)
     for lane in range(32):
         if (mask >> lane) & 1:
-            put(regs, d, lane, (shared_offset(ctx, cta, get(regs, a, lane) & 0xFFFFFFFFFF) >> 24) & 0xFF)
+            put(regs, d, lane, (get(regs, a, lane) >> 24) & 0xFF)
     return S.S_NEXT
 
 

@@ -45,8 +45,6 @@ def cta_and_offset(ctx, cta, address):
         address &= WINDOW_BYTES - 1
     if address < 0 or address >= WINDOW_BYTES:
         return -1, address
-    if address >> 24 == 0:
-        return cta, address
     return shared_cta(ctx, cta, address), address & 0xFFFFFF
 
 

@@ -122,8 +122,6 @@ def _deliver(ctx, regs, ops, mask, kind, count, warps):
 @machine_instruction("bar", "barrier")
 def lower_barrier(instruction: Instruction, environment: Environment) -> MachineOp:
     parts = instruction.opcode.split(".")
-    if "cluster" in parts:
-        raise refuse(instruction, f"{instruction.opcode} must have a lowering in units/clusters.py", environment)
     operands: list[Operand] = list(instruction.operands)
     result: tuple[Operand, ...] = (Sink(),)
     predicate: Operand = Imm(0)

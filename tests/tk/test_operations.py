@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from h100sim import tk
-from h100sim.errors import PtxError
 
 BF16, F8 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
 SILICON = np.load(Path(__file__).parents[1] / "data" / "tk_operations.npz")
@@ -300,7 +299,6 @@ def test_a_slice_of_panels_is_a_tile(on):
     np.testing.assert_allclose(checked(mma, a, b, on=on, capture="panels"), exact, atol=1e-3)
 
 
-@pytest.mark.xfail(raises=PtxError, reason="needs mma.sync in the simulator")
 @pytest.mark.parametrize("name, layout", [("mma_AB", "col"), ("mma_ABt", "row")])
 def test_products_of_one_warp(name, layout, on):
     b_shape = (48, 32) if layout == "col" else (32, 48)
@@ -539,7 +537,6 @@ def test_warpgroups_take_turns_at_named_barriers(on):
     np.testing.assert_array_equal(checked(pingpong, x, on=on), expected)
 
 
-@pytest.mark.xfail(raises=PtxError, reason="needs clusters in the simulator")
 def test_a_cluster_shares_what_each_of_its_ctas_loads(on):
     """CTA r loads tile r for both CTAs; each waits for both tiles, and for both CTAs to have said that they are
     done."""

@@ -1,0 +1,131 @@
+"""mma.sync: the matrix product of one warp, from registers to registers.
+
+The operands are gathered from the fragments of the 32 lanes, multiplied by the same arithmetic as
+:func:`h100sim.numerics.mma_sync.mma_sync`, and D is scattered. Every shape and type that the arithmetic knows is here; it
+refuses 4-bit integers, m8n8k4 of f16, and sparse mma.sp by name.
+
+Spec: PTX ISA 9.1, "Multiply-and-Accumulate Instruction: mma", "Matrix Fragments for mma". Assumed: D can be read after
+33 cycles, and an mma.sync takes the tensor core of its scheduler for 16, whatever its shape; it does not wait for wgmma.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import carray
+
+from .. import faults
+from .. import state as S
+from ..errors import PtxError
+from ..isa.machine import Environment, MachineOp, current, flatten, get, machine_instruction, operand, put, refuse
+from ..native import as_pointer, call, i64, inner
+from ..numerics.mma_sync import MmaInstruction, parse_mma
+from ..numerics.tensor_core import address_of_step
+from ..ptx.module import Instruction
+from ..services import fail
+
+_FULL = 0xFFFFFFFF
+_COLUMNS = 8
+#: Places in the scratch memory: A, B and D of at most 2048 bytes each, the argument block.
+_A, _B, _D, _BLOCK = 0, 1 << 12, 2 << 12, 3 << 12
+_LATENCY, _ISSUE = 33, 16
+
+
+@inner
+def gather(regs, ops, first, rows, depth, bits, words, to):
+    """Copy A or B (of 8 or 16 rows) from its fragment, registers ``first`` onwards, to (rows, depth) elements at ``to``."""
+    per_register = 1 if bits >= 32 else 32 // bits
+    ones = -1 if bits >= 32 else (1 << bits) - 1
+    halves = rows // 8
+    a32, a64 = carray(as_pointer(to), (rows, depth), np.uint32), carray(as_pointer(to), (rows, depth), np.uint64)
+    for r in range(rows * depth // (32 * per_register)):
+        op = operand(ops, first + r)
+        left = 4 * per_register * (r // halves)
+        for lane in range(32):
+            value = get(regs, op, lane)
+            row, column = (lane >> 2) + 8 * (r % halves), left + per_register * (lane & 3)
+            for j in range(per_register):
+                if words == 2:
+                    a64[row, column + j] = np.uint64(value)
+                else:
+                    a32[row, column + j] = np.uint32((value >> (bits * j)) & ones & _FULL)
+
+
+@inner
+def move_accumulator(regs, ops, first, rows, bits, d, write):
+    """Copy C or D between registers ``first`` onwards and (rows, 8) elements at ``d``."""
+    halves = rows // 8
+    d32, d64 = carray(as_pointer(d), (rows, _COLUMNS), np.uint32), carray(as_pointer(d), (rows, _COLUMNS), np.uint64)
+    for r in range(halves if bits == 16 else 2 * halves):
+        op = operand(ops, first + r)
+        top = 8 * (r if bits == 16 else r >> 1)
+        for lane in range(32):
+            row, column = top + (lane >> 2), 2 * (lane & 3) + (0 if bits == 16 else r & 1)
+            if bits == 64 and write:
+                put(regs, op, lane, np.int64(d64[row, column]))
+            elif bits == 64:
+                d64[row, column] = np.uint64(get(regs, op, lane))
+            elif bits == 32 and write:
+                put(regs, op, lane, np.int64(d32[row, column]))
+            elif bits == 32:
+                d32[row, column] = np.uint32(get(regs, op, lane) & _FULL)
+            elif write:
+                put(regs, op, lane, np.int64(d32[row, column]) | np.int64(d32[row, column + 1]) << 16)
+            else:
+                value = get(regs, op, lane)
+                d32[row, column], d32[row, column + 1] = np.uint32(value & 0xFFFF), np.uint32((value >> 16) & 0xFFFF)
+
+
+def multiply(regs, mask, ops, ctx):
+    """d.., a.., b.., c..; imm0 code, imm1 address of the step, imm2 rows, imm3 depth, imm4 bits of A and D, imm5 satfinite."""
+    c, ins = S.context(ctx), current(ctx)
+    if mask != _FULL:
+        return fail(ctx, faults.DIVERGENT_COLLECTIVE, mask, S.warps(ctx)[c.warp].alive, 0)
+    if c.values == 0:
+        return S.S_NEXT
+    rows, depth = ins.imm2, ins.imm3
+    a_bits, d_bits = ins.imm4 & 0xFF, ins.imm4 >> 8
+    words = 2 if a_bits == 64 else 1
+    per_register = 1 if a_bits >= 32 else 32 // a_bits
+    first_a = (rows // 8) * (1 if d_bits == 16 else 2)
+    first_b = first_a + rows * depth // (32 * per_register)
+    first_c = first_b + 8 * depth // (32 * per_register)
+    gather(regs, ops, first_a, rows, depth, a_bits, words, c.scratch + _A)
+    gather(regs, ops, first_b, _COLUMNS, depth, a_bits, words, c.scratch + _B)
+    move_accumulator(regs, ops, first_c, rows, d_bits, c.scratch + _D, False)
+    block = i64(c.scratch + _BLOCK, 13)
+    block[0], block[1], block[2], block[3], block[4] = ins.imm0, 1, rows, _COLUMNS, depth
+    block[5], block[6], block[7], block[8] = c.scratch + _A, c.scratch + _B, c.scratch + _D, 0
+    block[9], block[10], block[11], block[12] = 1, 0, 0, ins.imm5
+    call(ins.imm1, c.scratch + _BLOCK, 0, 0, 0)
+    move_accumulator(regs, ops, 0, rows, d_bits, c.scratch + _D, True)
+    return S.S_NEXT
+
+
+def register_counts(mma: MmaInstruction) -> tuple[int, int, int, int]:
+    """Return how many registers D, A, B and C have."""
+    per_lane = 64 if mma.a.bits == 64 else 32
+    d = mma.m * _COLUMNS * mma.d.bits // (32 * (64 if mma.d.bits == 64 else 32))
+    return d, mma.m * mma.k * mma.a.bits // (32 * per_lane), _COLUMNS * mma.k * mma.b.bits // (32 * per_lane), d
+
+
+@machine_instruction("mma")
+def lower_mma(instruction: Instruction, environment: Environment) -> MachineOp:
+    try:
+        mma = parse_mma(instruction.opcode)
+    except PtxError as error:
+        raise refuse(instruction, error.message, environment, error.rule) from None
+    counts = register_counts(mma)
+    operands = [flatten(x) for x in instruction.operands]
+    for name, found, count in zip("DABC", operands, counts, strict=True):
+        if len(found) != count:
+            raise refuse(instruction, f"mma.sync {name} must have {count} registers, not {len(found)}", environment)
+    d, a, b, c = operands
+    wide = "b64" if mma.a.bits == 64 else "b32"
+    c_type = "f64" if mma.d.bits == 64 else "f32" if mma.d.name == "f32" else "b32"
+    ins = (*((x, wide) for x in (*a, *b)), *((x, c_type) for x in c))
+    is_bits = mma.a.bits == 1
+    integers = (
+        mma.code, address_of_step(mma.code), mma.m, mma.k // 32 if is_bits else mma.k,
+        (32 if is_bits else mma.a.bits) | mma.d.bits << 8, int(mma.satfinite),
+    )  # fmt: skip
+    return MachineOp(multiply, d, ins, integers, pipe="tensor", latency=_LATENCY, issue=_ISSUE)
