@@ -29,6 +29,7 @@ from .memory.windows import SHARED_START
 from .native import address_of
 from .ptx.module import Function, Imm, Instruction, Label, Module, Operand, Reg, Sink, Special, Symbol, Variable
 from .units import (  # noqa: F401  (registers their instructions)
+    atomics,
     clusters,
     fences,
     load_store,

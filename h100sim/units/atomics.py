@@ -1,0 +1,136 @@
+"""atom and red: read, modify and write memory in one step, for scalars and vectors.
+
+Lanes take their turns in ascending order, so a launch gives the same old values every time; silicon promises no order.
+Scopes are accepted, release and acquire are handed to the trace. Not supported, and refused: 128-bit types, red.async
+and multimem.
+
+Spec: PTX ISA 9.1, "Parallel Synchronization and Communication Instructions: atom", "red": f32 sums flush
+subnormal numbers in global memory and not in shared memory. Measured: the arithmetic of elements in tests/data/tma_reduction.npz,
+taken from reductions of the TMA. Assumed: atomics do the same to special values; lanes at one address cost no extra time.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .. import state as S
+from ..isa.machine import Environment, MachineOp, current, flatten, get, machine_instruction, operand, put, refuse
+from ..memory.windows import CODES, GENERIC, GLOBAL, SHARED, pointer, space_of_generic
+from ..native import inner, u8
+from ..ptx.module import Instruction, Sink
+from ..tma.fields import DTYPES
+from ..tma.reductions import REDUCTIONS, reduce_word
+from ..trace import Access
+from .load_store import (
+    _flags,
+    address_operand,
+    element_bytes,
+    global_time,
+    record,
+    shared_time,
+    space_name,
+    vector_length,
+)
+
+_ACCESS = int(Access.READ) | int(Access.WRITE) | int(Access.ATOMIC)
+_FORMATS = tuple(DTYPES)
+_F32, _F32_FTZ = _FORMATS.index("f32"), _FORMATS.index("f32_ftz")
+_EXCH, _CAS = len(REDUCTIONS), len(REDUCTIONS) + 1
+_OPERATIONS = (*REDUCTIONS, "exch", "cas")
+
+_HALVES = ("f16", "bf16", "f16x2", "bf16x2")
+#: Types that each operation takes; floats have min and max as vectors alone. Spec: "atom", "red".
+_TYPES: dict[str, tuple[str, ...]] = {
+    "add": ("u32", "s32", "u64", "f32", "f64", *_HALVES),
+    "min": ("u32", "s32", "u64", "s64"),
+    "max": ("u32", "s32", "u64", "s64"),
+    "inc": ("u32",),
+    "dec": ("u32",),
+    "and": ("b32", "b64"),
+    "or": ("b32", "b64"),
+    "xor": ("b32", "b64"),
+    "exch": ("b32", "b64"),
+    "cas": ("b16", "b32", "b64"),
+}
+_VECTOR_TYPES = {"add": ("f32", *_HALVES), "min": _HALVES, "max": _HALVES}
+
+
+@inner
+def modify(target, size, operation, element_format, element, value, other):
+    """Do one operation on ``size`` bytes and return what they were; ``other`` is the new value of a cas."""
+    data = u8(target, size)
+    old = 0
+    for b in range(size):
+        old |= np.int64(data[b]) << (8 * b)
+    if operation == _EXCH:
+        new = value
+    elif operation == _CAS:
+        new = other if old == value & (-1 if size == 8 else (1 << (8 * size)) - 1) else old
+    else:
+        new = np.int64(reduce_word(element, element_format, operation, np.uint64(old), np.uint64(value)))
+    for b in range(size):
+        data[b] = (new >> (8 * b)) & 0xFF
+    return old
+
+
+def atomic(regs, mask, ops, ctx):
+    """d.., [a], b.., (c); imm0 offset, imm1 space, imm2 bytes, imm3 vector length, imm4 operation, format, bytes of an
+    element, imm5 access."""
+    c, ins = S.context(ctx), current(ctx)
+    offset, space, size, count = ins.imm0, ins.imm1, ins.imm2, ins.imm3
+    operation, wanted, element = ins.imm4 & 0xFF, (ins.imm4 >> 8) & 0xFF, ins.imm4 >> 16
+    where = operand(ops, count)
+    kind = space
+    for lane in range(32):
+        if not (mask >> lane) & 1:
+            continue
+        address = get(regs, where, lane) + offset
+        target = pointer(ctx, c.warp, lane, space, address, size * count)
+        if target == 0:
+            return S.S_ERROR
+        if space == GENERIC:
+            kind = space_of_generic(address)
+        element_format = _F32_FTZ if wanted == _F32 and kind == GLOBAL else wanted
+        for k in range(count):
+            value = get(regs, operand(ops, count + 1 + k), lane)
+            other = get(regs, operand(ops, count + 2), lane) if operation == _CAS else 0
+            put(
+                regs,
+                operand(ops, k),
+                lane,
+                modify(target + k * size, size, operation, element_format, element, value, other),
+            )
+    c.progress += 1
+    if kind == SHARED:
+        shared_time(ctx, regs, ops, count, offset, mask, size * count, True)
+    else:
+        c.latency = global_time(ctx, size * count * 32) - c.now
+    record(ctx, regs, ops, count, offset, mask, size * count, space, ins.imm5)
+    return S.S_NEXT
+
+
+@machine_instruction("atom", "red")
+def lower_atomic(instruction: Instruction, environment: Environment) -> MachineOp:
+    if instruction.has("async"):
+        raise refuse(instruction, f"{instruction.opcode} is not supported", environment)
+    operation = next((m for m in instruction.modifiers if m in _OPERATIONS[1:]), "")
+    type_, count = instruction.types[-1], vector_length(instruction)
+    legal = (_TYPES if count == 1 else _VECTOR_TYPES).get(operation, ())
+    if type_ not in legal or (instruction.base == "red" and operation in ("exch", "cas")):
+        rule = f"have a type of {operation}: {', '.join(legal)}" if legal else "name an operation that is supported"
+        raise refuse(instruction, f"{instruction.opcode} must {rule}, not {type_}", environment)
+    size = 4 if type_.endswith("x2") else element_bytes(instruction)[0]
+    operands = list(instruction.operands)
+    old = flatten(operands.pop(0)) if instruction.base == "atom" else (Sink(),) * count
+    old = (Sink(),) * count if old == (Sink(),) else old
+    base, offset = address_operand(instruction, operands.pop(0), environment)
+    values = [x for value in operands[: 2 if operation == "cas" else 1] for x in flatten(value)]
+    if len(old) != count or len(values) != count + (operation == "cas"):
+        raise refuse(
+            instruction, f"{instruction.opcode} must have vectors of {count} elements, not {len(values)}", environment
+        )
+    element = 2 if type_ in _HALVES else size
+    name = type_.removesuffix("x2") if type_ in _HALVES else type_.replace("b", "u")
+    packed = _OPERATIONS.index(operation) | _FORMATS.index(name) << 8 | element << 16
+    integers = (offset, CODES[space_name(instruction)], size, count, packed, _flags(instruction, _ACCESS))
+    return MachineOp(atomic, old, ((base, "u64"), *((x, type_) for x in values)), integers, latency=30)

@@ -1,0 +1,91 @@
+"""atom and red: what ends up in memory and what each lane gets back, against NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import h100sim
+from tests.kernels import STORE_THREAD, entry, launch, zeros
+
+LANES = np.arange(32)
+START = """
+    .shared .align 16 .b8 s[64]; .reg .b32 %r_value, %t, %x, %s; .reg .b64 %a; .reg .f32 %f; .reg .b16 %h;
+    mov.u32 %t, %tid.x; mov.u32 %s, s; ld.param.u64 %a, [mem]; mad.lo.u32 %x, %t, 3, 1;
+"""
+
+
+@pytest.mark.parametrize(
+    ("opcode", "start", "old"),
+    [
+        ("add.u32", 5, lambda m, x: m + x),
+        ("min.s32", 50, min),
+        ("max.u32", 5, max),
+        ("and.b32", 0xFF, lambda m, x: m & x),
+        ("or.b32", 0, lambda m, x: m | x),
+        ("xor.b32", 9, lambda m, x: m ^ x),
+        ("exch.b32", 7, lambda m, x: x),
+        ("inc.u32", 3, lambda m, x: 0 if m >= x else m + 1),
+        ("dec.u32", 3, lambda m, x: x if m == 0 or m > x else m - 1),
+    ],
+)
+def test_lanes_take_turns_in_ascending_order(opcode, start, old):
+    mem, out, expected = np.array([start], np.uint32), zeros(32), []
+    launch(entry("u64 mem, u64 out", START + f"atom.global.{opcode} %r_value, [%a], %x;" + STORE_THREAD), (mem, out))
+    value = start
+    for lane in range(32):
+        expected.append(value)
+        value = old(value, 3 * lane + 1)
+    assert out.tolist() == expected
+    assert mem.tolist() == [value]
+
+
+def test_compare_and_swap_lets_one_lane_in():
+    mem, out = np.array([100], np.uint32), zeros(32)
+    launch(
+        entry("u64 mem, u64 out", START + "atom.relaxed.gpu.global.cas.b32 %r_value, [%a], 100, %t;" + STORE_THREAD),
+        (mem, out),
+    )
+    assert out.tolist() == [100] + [0] * 31
+    assert mem.tolist() == [0]
+
+
+@pytest.mark.parametrize("space", ["global", "shared"])
+def test_sums_of_f32_keep_subnormal_numbers_in_shared_memory_alone(space):
+    tiny = np.array([3], np.uint32)
+    where = "%a" if space == "global" else "%s"
+    body = START + "ld.global.u32 %x, [%a]; st.shared.u32 [%s], %x; mov.b32 %f, %x; bar.sync 0;"
+    body += f"red.{space}.add.f32 [{where}], %f; bar.sync 0; ld.{space}.u32 %r_value, [{where}];" + STORE_THREAD
+    out = zeros(32)
+    launch(entry("u64 mem, u64 out", body), (tiny, out))
+    assert out.tolist() == [0 if space == "global" else 3 * 33] * 32
+
+
+def test_vectors_and_pairs_add_element_by_element():
+    body = (
+        START + ".reg .f32 %v<4>; cvt.rn.f32.u32 %v0, %t; mov.f32 %v1, 0f3F800000; mov.f32 %v2, %v0; mov.f32 %v3, %v1;"
+    )
+    body += "red.global.v4.f32.add [%a], {%v0, %v1, %v2, %v3}; mov.b32 %x, 0x40003C00;"
+    body += "red.relaxed.gpu.global.add.noftz.f16x2 [%a+16], %x;"
+    mem = zeros(5)
+    launch(entry("u64 mem", body), (mem,))
+    assert mem[:4].view(np.float32).tolist() == [496, 32, 496, 32]
+    assert mem[4:].view(np.float16).tolist() == [32, 64]
+
+
+def test_sixty_four_bits():
+    body = (
+        START
+        + ".reg .b64 %y; cvt.u64.u32 %y, %x; shl.b64 %y, %y, 32; red.global.add.u64 [%a], %y;"
+        + "atom.global.max.s64 %y, [%a+8], %y;"
+    )
+    mem = np.array([1, -5], np.int64)
+    launch(entry("u64 mem", body), (mem,))
+    assert mem.tolist() == [1 + (int((3 * LANES + 1).sum()) << 32), 94 << 32]
+
+
+@pytest.mark.parametrize("opcode", ["atom.global.add.s64", "red.global.exch.b32", "atom.global.exch.b128"])
+def test_what_is_not_an_atomic_is_refused(opcode):
+    d = "%r_value, " if opcode.startswith("atom") else ""
+    with pytest.raises(h100sim.PtxError, match=f"^{opcode} must"):
+        launch(entry("u64 mem", START + f"{opcode} {d}[%a], %x;"), (zeros(1),))
