@@ -67,6 +67,8 @@ class SharedMemory:
     load_latency: int = 29
     store_latency: int = 12
     bytes_per_cycle: int = 128
+    #: Assumed: work that may wait in front of the port before the issuing warp is held.
+    queue_cycles: int = 32
 
 
 @dataclass(frozen=True)

@@ -166,6 +166,7 @@ class Machine:
             "branch_cycles": m.issue.branch_cycles,
             "shared_load_latency": m.shared.load_latency,
             "shared_store_latency": m.shared.store_latency,
+            "shared_queue_cycles": m.shared.queue_cycles,
             "launch_cycles": m.launch_cycles,
             **vars(m.barriers),
             **{f"wgmma_{k}": v for k, v in vars(m.tensor).items()},

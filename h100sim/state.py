@@ -213,6 +213,7 @@ TIMING = np.dtype(
             "branch_cycles",
             "shared_load_latency",
             "shared_store_latency",
+            "shared_queue_cycles",
             "mbarrier_arrive_cycles",
             "mbarrier_wait_latency",
             "mbarrier_wake_cycles",

@@ -20,7 +20,9 @@ def fence(regs, mask, ops, ctx):
     ins = current(ctx)
     emit_here(ctx, _FENCED, -1, ins.imm0, 0, 0, 0)
     if ins.imm1:
-        S.context(ctx).issue = S.timing(ctx).fence_cycles
+        # A fence waits until the warp's stores have gone through the shared-memory port.
+        c = S.context(ctx)
+        c.issue = S.timing(ctx).fence_cycles + max(0, S.sms(ctx)[S.warps(ctx)[c.warp].sm].shared_free - c.now)
     return S.S_NEXT
 
 

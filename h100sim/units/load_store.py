@@ -146,6 +146,8 @@ def shared_time(ctx, regs, ops, k, offset, mask, size, is_load):
     start = max(c.now, sm.shared_free)
     sm.shared_free = start + passes
     c.latency = start - c.now + passes - 1 + (T.shared_load_latency if is_load else T.shared_store_latency)
+    # A full queue in front of the port holds the warp.
+    c.issue = max(c.issue, sm.shared_free - c.now - T.shared_queue_cycles)
     if passes > ideal and c.trace_level:
         w = S.warps(ctx)[c.warp]
         emit(ctx, c.now, _BANK_CONFLICT, S.ctas(ctx)[w.cta].id, w.id, c.pc, mask, -1, passes, ideal, 0, 0)
