@@ -31,6 +31,7 @@ from .ptx.module import Function, Imm, Instruction, Label, Module, Operand, Reg,
 from .units import (  # noqa: F401  (registers their instructions)
     atomics,
     clusters,
+    cp_async,
     fences,
     load_store,
     matrix_moves,

@@ -1,8 +1,8 @@
 """The barrier of a cluster: barrier.cluster.arrive and barrier.cluster.wait.
 
 A warp arrives once all of its lanes that have not ended have executed an arrive; the barrier completes when every
-warp of every CTA of the cluster has arrived or ended. A second arrive before the generation is complete is an error. Arrivals
-are counted on the first CTA of the cluster. Without clusters a CTA is a cluster of one.
+warp of every CTA of the cluster has arrived or ended. A second arrive before the generation is complete is an error.
+Arrivals are counted on the first CTA of the cluster. Without clusters a CTA is a cluster of one.
 
 Spec: PTX ISA 9.1, "Parallel Synchronization and Communication Instructions: barrier.cluster". Measured: the release
 time in h100sim/devices.py, ``Barriers``. Assumed: a wait without an arrive before it (undefined) never passes.

@@ -1,11 +1,11 @@
 """mma.sync: the matrix product of one warp, from registers to registers.
 
 The operands are gathered from the fragments of the 32 lanes, multiplied by the same arithmetic as
-:func:`h100sim.numerics.mma_sync.mma_sync`, and D is scattered. Every shape and type that the arithmetic knows is here; it
-refuses 4-bit integers, m8n8k4 of f16, and sparse mma.sp by name.
+:func:`h100sim.numerics.mma_sync.mma_sync`, and D is scattered. Every shape and type that the arithmetic knows is here;
+it refuses 4-bit integers, m8n8k4 of f16, and sparse mma.sp by name.
 
-Spec: PTX ISA 9.1, "Multiply-and-Accumulate Instruction: mma", "Matrix Fragments for mma". Assumed: D can be read after
-33 cycles, and an mma.sync takes the tensor core of its scheduler for 16, whatever its shape; it does not wait for wgmma.
+Spec: PTX ISA 9.1, "Multiply-and-Accumulate Instruction: mma", "Matrix Fragments for mma". Assumed: D can be read
+after 33 cycles, and an mma.sync takes the tensor core of its scheduler for 16, whatever its shape; wgmma is not in its way.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LATENCY, _ISSUE = 33, 16
 
 @inner
 def gather(regs, ops, first, rows, depth, bits, words, to):
-    """Copy A or B (of 8 or 16 rows) from its fragment, registers ``first`` onwards, to (rows, depth) elements at ``to``."""
+    """Copy A or B of 8 or 16 rows from its fragment (registers ``first`` onwards) to (rows, depth) elements at ``to``."""
     per_register = 1 if bits >= 32 else 32 // bits
     ones = -1 if bits >= 32 else (1 << bits) - 1
     halves = rows // 8
@@ -76,7 +76,8 @@ def move_accumulator(regs, ops, first, rows, bits, d, write):
 
 
 def multiply(regs, mask, ops, ctx):
-    """d.., a.., b.., c..; imm0 code, imm1 address of the step, imm2 rows, imm3 depth, imm4 bits of A and D, imm5 satfinite."""
+    """d.., a.., b.., c..; imm0 code, imm1 address of the step, imm2 rows, imm3 depth, imm4 bits of A and D,
+    imm5 satfinite."""
     c, ins = S.context(ctx), current(ctx)
     if mask != _FULL:
         return fail(ctx, faults.DIVERGENT_COLLECTIVE, mask, S.warps(ctx)[c.warp].alive, 0)
