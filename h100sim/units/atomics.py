@@ -5,7 +5,7 @@ Scopes are accepted, release and acquire are handed to the trace. Not supported,
 and multimem.
 
 Spec: PTX ISA 9.1, "Parallel Synchronization and Communication Instructions: atom", "red": f32 sums flush
-subnormal numbers in global memory and not in shared memory. Measured: the arithmetic of elements, as the TMA does it, in
+subnormal numbers in global memory, not in shared memory. Measured: the arithmetic of elements, as the TMA does it, in
 tests/data/tma_reduction.npz. Assumed: atomics do the same to special values; lanes at one address cost no extra time.
 """
 

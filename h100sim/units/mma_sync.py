@@ -5,7 +5,7 @@ The operands are gathered from the fragments of the 32 lanes, multiplied by the 
 it refuses 4-bit integers, m8n8k4 of f16, and sparse mma.sp by name.
 
 Spec: PTX ISA 9.1, "Multiply-and-Accumulate Instruction: mma", "Matrix Fragments for mma". Assumed: D can be read
-after 33 cycles, and an mma.sync takes the tensor core of its scheduler for 16, whatever its shape; wgmma is not in its way.
+after 33 cycles, and an mma.sync takes the tensor core of its scheduler for 16, whatever its shape; wgmma is apart.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LATENCY, _ISSUE = 33, 16
 
 @inner
 def gather(regs, ops, first, rows, depth, bits, words, to):
-    """Copy A or B of 8 or 16 rows from its fragment (registers ``first`` onwards) to (rows, depth) elements at ``to``."""
+    """Copy A or B of 8 or 16 rows from registers ``first`` onwards to (rows, depth) elements at ``to``."""
     per_register = 1 if bits >= 32 else 32 // bits
     ones = -1 if bits >= 32 else (1 << bits) - 1
     halves = rows // 8
