@@ -139,7 +139,7 @@ def load(name: str, folder: Path = SILICON) -> Capture:
 
 
 def names(folder: Path = SILICON) -> list[str]:
-    """Return the names of the captures of programs in a folder whose bits were kept (of the largest only cycles are)."""
+    """Return the names of a folder's captures whose bits were kept (of the largest only cycles are)."""
     return [p.stem for p in sorted(folder.glob("*.npz"))]
 
 
