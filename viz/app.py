@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import logging
 import socket
 import threading
@@ -46,8 +47,9 @@ def create_app(replay: Any) -> dash.Dash:
     return app
 
 
-def serve(replay: Any, port: int = 8050, open_browser: bool = False) -> None:
-    """Serve the view on 127.0.0.1 until interrupted; print its address. Raises UsageError if the port is taken."""
+def serve(replay: Any, port: int = 8050, open_browser: bool = False, as_json: bool = False) -> None:
+    """Serve the view on 127.0.0.1 until interrupted; print its address, as a line of text or of JSON. Raises UsageError if the
+    port is taken."""
     app = create_app(replay)
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -56,10 +58,11 @@ def serve(replay: Any, port: int = 8050, open_browser: bool = False) -> None:
         except OSError as error:
             raise UsageError(f"port must be free, not {port} ({str(error.strerror).lower()})") from error
     url = f"http://{HOST}:{port}/"
-    print(f"Serving on {url} (Ctrl+C stops)")
-    print(
-        f"From another machine: ssh -L {port}:{HOST}:{port} {socket.gethostname()}, then open {url} there", flush=True
-    )
+    tunnel = f"ssh -L {port}:{HOST}:{port} {socket.gethostname()}"
+    if as_json:
+        print(json.dumps({"url": url, "tunnel": tunnel}), flush=True)
+    else:
+        print(f"Serving on {url} (Ctrl+C stops)\nFrom another machine: {tunnel}, then open {url} there", flush=True)
     if open_browser:
         threading.Timer(0.5, webbrowser.open, (url,)).start()
     _quiet_run(app, port)

@@ -48,7 +48,7 @@ Device = Annotated[str, typer.Option(help="h100-sxm, h100-pcie or h200-sxm.")]
 Values = Annotated[str, typer.Option(help="exact: every bit; none: addresses, control flow and time only.")]
 Checks = Annotated[str, typer.Option(help="on, strict (contested rules too) or off.")]
 MaxCycles = Annotated[int | None, typer.Option("--max-cycles", help="Stop with an error after so many cycles.")]
-Port = Annotated[int, typer.Option(help="Port of the browser view on 127.0.0.1.")]
+Port = Annotated[int, typer.Option(min=1, max=65535, help="Port of the browser view on 127.0.0.1.")]
 
 
 @app.command("list")
@@ -158,6 +158,7 @@ def serve(
     device: Device = "h100-sxm",
     port: Port = 8050,
     open_browser: Annotated[bool, typer.Option("--open", help="Open a browser, too.")] = False,
+    json: Json = False,
 ) -> int:
     """Serve the browser view of a saved trace, or of a run of a program, on 127.0.0.1."""
     if target.endswith(".h1t"):
@@ -165,16 +166,16 @@ def serve(
 
         if not Path(target).is_file():
             raise UsageError(f"trace must be a file that h100sim wrote, not {target} (there is none)")
-        viz.app.serve(target, port=port, open_browser=open_browser)
+        viz.app.serve(target, port=port, open_browser=open_browser, as_json=json)
         return 0
     from .target import execute
 
     def make() -> Job:
         return _job(target, set_, kernel, grid, block, cluster, shared_mem, arg, seed, device)
 
-    with _working(f"Simulating {target} (a first run compiles for about a minute)", quiet=False):
+    with _working(f"Simulating {target} (a first run compiles for about a minute)", quiet=json):
         outcome = execute(make())
-    _serve(make, outcome, "exact", port, open_browser)
+    _serve(make, outcome, "exact", port, open_browser, json)
     return outcome.exit_status
 
 
@@ -207,6 +208,8 @@ def _job(
     if is_file(target):
         if set_:
             raise UsageError("--set must be used with a program, not with a PTX file")
+        if not Path(target).is_file():
+            raise UsageError(f"target must be a program of the catalogue or a PTX file, not {target} (there is no such file)")
         if grid is None or block is None:
             raise UsageError("a PTX file must be given --grid and --block")
         launch = Launch(
@@ -261,7 +264,9 @@ def _save(outcome: Outcome, wanted: list[tuple[int, Path]], trace: Path | None, 
 _CTAS_WITH_MEMORY = 32
 
 
-def _serve(make: Any, outcome: Outcome, values: str, port: int, open_browser: bool = False) -> None:
+def _serve(
+    make: Any, outcome: Outcome, values: str, port: int, open_browser: bool = False, as_json: bool = False
+) -> None:
     """Serve a launch: with memory to step through where it ended well and is small, else its trace."""
     import viz.app
     from viz.replay import TraceReplay
@@ -271,13 +276,15 @@ def _serve(make: Any, outcome: Outcome, values: str, port: int, open_browser: bo
         from ..debugger import Debugger, Replay
 
         replay = Replay(Debugger(make().prepare(checks="off", trace="full")), hazards=outcome.run.hazards)
-    viz.app.serve(replay, port=port, open_browser=open_browser)
+    viz.app.serve(replay, port=port, open_browser=open_browser, as_json=as_json)
 
 
 @contextmanager
 def _working(text: str, quiet: bool) -> Iterator[None]:
     """Show that something is going on, on a terminal only."""
     if quiet or not sys.stderr.isatty():
+        if not quiet:
+            print(text, file=sys.stderr, flush=True)
         yield
         return
     from rich.console import Console

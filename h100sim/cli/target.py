@@ -129,6 +129,9 @@ def program_kernel(name: str, settings: dict[str, Any]) -> tuple[Any, Any, dict[
     for setting in settings:
         if setting not in known:
             raise UsageError(f"--set of {name} must name one of {', '.join(known)}, not {setting}")
+        default = module.CONFIG.get(setting, known[setting].default)
+        if isinstance(default, int) and not isinstance(settings[setting], int):
+            raise UsageError(f"{setting} of {name} must be an integer, not {settings[setting]}")
     config = {**module.CONFIG, **settings}
     try:
         return module, module.build(**config), config
