@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from .ptx.module import Function, Imm, Parameter
 from .source_files import read_source
 from .tma import TensorMap
 from .trace import KernelInfo, Trace
+from .variables import ModuleVariables, function_addresses, place_variables
 
 if TYPE_CHECKING:
     from .checks import Hazard
@@ -99,6 +101,7 @@ class RawModule:
             code = Path(path).read_text()
         assert code is not None
         self.module = parse(code, filename=filename)
+        self._variables: WeakKeyDictionary[Device, ModuleVariables] = WeakKeyDictionary()
 
     def get_function(self, name: str) -> RawKernel:
         """Return an entry function. Raises UsageError if there is none of that name."""
@@ -107,6 +110,20 @@ class RawModule:
             entries = ", ".join(f.name for f in self.module.functions.values() if f.is_entry) or "none"
             raise UsageError(f"kernel must be one of the module's entries ({entries}), not {name}")
         return RawKernel(self, function)
+
+    def variables(self, device: Device) -> ModuleVariables:
+        """Return the module's variables on a device; the first launch there allocates them. Raises PtxError."""
+        if device not in self._variables:
+            self._variables[device] = place_variables(self.module, device.memory)
+        return self._variables[device]
+
+    def get_global(self, name: str, device: Device) -> Buffer:
+        """Return a ``.global`` variable on a device as bytes. Raises UsageError if there is none of that name."""
+        variable = self.module.variables.get(name)
+        if variable is None or variable.space != "global":
+            names = ", ".join(v.name for v in self.module.variables.values() if v.space == "global") or "none"
+            raise UsageError(f"variable must be one of the module's .global ones ({names}), not {name}")
+        return Buffer(device, self.variables(device).addresses[name], (variable.size,), np.dtype(np.uint8))
 
 
 class RawKernel:
@@ -206,7 +223,7 @@ class RawKernel:
             grid3, block3, cluster3, parameters, shared_mem, self._registers(block3), values == "exact", level, max_cycles
         )
         kernel = self.info(launch, gpu)
-        machine = Machine(program, launch, gpu.model, gpu.memory, self._symbols(gpu), kernel)
+        machine = Machine(program, launch, gpu.model, gpu.memory, self._symbols(gpu), kernel, self.owner.variables(gpu).constants)
         return Session(machine, gpu, copies, checks, keep=trace != "off")
 
     def info(self, launch: Launch, device: Device) -> KernelInfo:
@@ -267,7 +284,7 @@ class RawKernel:
             raise LaunchError(f"shared memory of a CTA must be at most {limits.shared_bytes_per_cta:,} bytes, not {total:,}", rule="cudaErrorInvalidValue")
         if shared_mem > dynamic_most:
             raise LaunchError(
-                f"dynamic shared memory must be at most max_dynamic_shared_size_bytes ({dynamic_most:,}), not {shared_mem:,}",
+                f"dynamic shared memory must be at most the kernel's attribute max_dynamic_shared_size_bytes ({dynamic_most:,}), not {shared_mem:,}",
                 rule="cudaErrorInvalidValue",
             )
 
@@ -332,16 +349,13 @@ class RawKernel:
 
     def _symbols(self, gpu: Device) -> dict[str, int]:
         """Return the address of every symbol in its own state space."""
-        symbols: dict[str, int] = dict(self.program.static_shared)
-        for parameter in self.function.parameters:
-            symbols[parameter.name] = parameter.offset
-        for variable in self.owner.module.variables.values():
-            if variable.space == "global":
-                symbols[variable.name] = gpu.memory.allocate(max(variable.size, 1), name=variable.name)
-                gpu.memory.view(symbols[variable.name], max(variable.size, 1))[:] = 0
-                if variable.initial:
-                    gpu.memory.view(symbols[variable.name], len(variable.initial))[:] = np.frombuffer(variable.initial, np.uint8)
-        return symbols
+        return {
+            **function_addresses(self.owner.module),
+            **self.owner.variables(gpu).addresses,
+            **self.program.static_shared,
+            **self.program.local_offsets,
+            **{parameter.name: parameter.offset for parameter in self.function.parameters},
+        }
 
 
 class Session:

@@ -54,9 +54,9 @@ class Launch:
 class Machine:
     """One kernel launch on one device. See the module's docstring."""
 
-    def __init__(self, program: Program, launch: Launch, model: DeviceModel, memory: GlobalMemory, symbols: dict[str, int], kernel: KernelInfo):
+    def __init__(self, program: Program, launch: Launch, model: DeviceModel, memory: GlobalMemory, symbols: dict[str, int], kernel: KernelInfo, constants: bytes = b""):
         self.program, self.launch, self.model, self.memory = program, launch, model, memory
-        self.symbols, self.kernel = symbols, kernel
+        self.symbols, self.kernel, self.constants = symbols, kernel, constants
         self.listeners: list[Listener] = []
         self.tables: dict[str, np.ndarray] = {}
         set_latencies(program, model)
@@ -94,7 +94,8 @@ class Machine:
             "register_bytes": (program.register_bytes + 63) & ~63, "template_bytes": program.template_bytes,
             "ready_slots": program.ready_slots, "n_fills": len(program.fills), "mbarriers_per_cta": 1024,
             "async_capacity": 64 + 16 * slots, "event_capacity": 1 << 16, "lane_capacity": 1 << 13,
-            "parameter_bytes": len(launch.parameters), "n_ctas": ctas, "cluster_size": cluster,
+            "parameter_bytes": len(launch.parameters), "constant_bytes": len(self.constants),
+            "local_bytes": program.local_bytes, "n_ctas": ctas, "cluster_size": cluster,
             "registers_per_thread": launch.registers, "values": int(launch.values), "trace_level": launch.trace_level,
             "clock_mhz": model.clock_mhz, "l2_bytes": model.memory.l2_bytes, "until": launch.max_cycles if launch.max_cycles is not None else _FOREVER,
             "max_steps": _FOREVER, "fixed_registers": int(not self._knows_registers()),
@@ -135,8 +136,9 @@ class Machine:
         fills[: 2 * len(program.fills)] = [x for pair in program.fills for x in pair]
         parameters = self.table("parameters", max(16, len(launch.parameters)), np.uint8)
         parameters[: len(launch.parameters)] = np.frombuffer(launch.parameters, np.uint8)
-        self.table("constants", 16, np.uint8)
-        self.table("local", 16, np.uint8)
+        constants = self.table("constants", max(16, len(self.constants)), np.uint8)
+        constants[: len(self.constants)] = np.frombuffer(self.constants, np.uint8)
+        self.table("local", max(16, slots * warps * 32 * program.local_bytes), np.uint8)
         self.table("events", int(c["event_capacity"]), EVENT)
         self.table("lanes", (int(c["lane_capacity"]), 32), np.int64)
         self.table("cta_info", ctas, CTA_INFO)

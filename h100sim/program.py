@@ -41,6 +41,7 @@ from .units import (  # noqa: F401  (registers their instructions)
     tensor_core,
     tma,
 )
+from .variables import place_local
 
 #: Special registers that are the same for every thread of a launch.
 LAUNCH_CONSTANTS = (
@@ -74,6 +75,8 @@ class Program:
     static_shared_bytes: int
     dynamic_shared_offset: int
     has_dynamic_shared: bool
+    local_offsets: dict[str, int]
+    local_bytes: int
     reconverge: list[int] = field(default_factory=list)
 
     @cached_property
@@ -283,6 +286,7 @@ class _Decoder:
             self.static_bytes,
             self.dynamic_offset,
             self.dynamic,
+            *place_local(self.function),
             joins,
         )
 

@@ -1,0 +1,105 @@
+"""Module variables: where `.global`, `.const` and `.local` variables and functions lie, and what they hold at first.
+
+Variables of a module are allocated once per device and shared by its launches, so a kernel finds what an earlier one
+left in a `.global` variable. Initialisers may hold addresses of variables and functions; these are put in here, once
+addresses are known.
+
+Spec: PTX ISA 9.1, "Variables: Initializers", "Constant State Space".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .errors import PtxError, Where
+from .memory.global_memory import GlobalMemory
+from .memory.windows import CONST_WINDOW, FUNCTION_BYTES, FUNCTION_WINDOW
+from .ptx.module import Function, Module, Symbol, Variable
+
+#: Spec: PTX ISA 9.1, "Constant State Space": 640 KiB in regions of 64 KiB, of which a module's variables get one.
+CONSTANT_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True)
+class ModuleVariables:
+    """The variables of a module on one device: ``addresses`` by name, each in its own state space, and the bytes of the
+    constant bank."""
+
+    addresses: dict[str, int]
+    constants: bytes
+
+
+def function_addresses(module: Module) -> dict[str, int]:
+    """Return the address of every function: the same in all kernels of a module, since variables may hold it."""
+    return {name: FUNCTION_WINDOW + FUNCTION_BYTES * k for k, name in enumerate(module.functions)}
+
+
+def place_local(function: Function) -> tuple[dict[str, int], int]:
+    """Lay out the `.local` variables of a function; return (offset by name, bytes)."""
+    places, size = _place([v for v in function.variables if v.space == "local"])
+    return places, -(-size // 16) * 16
+
+
+def place_variables(module: Module, memory: GlobalMemory) -> ModuleVariables:
+    """Allocate and initialise the variables of a module. Raises PtxError for one without a definition or room."""
+    variables = [v for v in module.variables.values() if v.space in ("global", "const")]
+    for variable in variables:
+        if variable.extern:
+            raise _refuse(
+                module, variable, f"variable {variable.name} must be defined in the module, not only declared .extern"
+            )
+    addresses, constant_bytes = _place([v for v in variables if v.space == "const"])
+    if constant_bytes > CONSTANT_BYTES:
+        raise PtxError(
+            f"constant variables must fit {CONSTANT_BYTES:,} bytes, not {constant_bytes:,}",
+            Where(module.filename),
+            'PTX ISA 9.1, "Constant State Space"',
+        )
+    for variable in variables:
+        if variable.space == "global":
+            addresses[variable.name] = memory.allocate(max(variable.size, 1), name=variable.name)
+    known = {**function_addresses(module), **addresses}
+    spaces = {v.name: v.space for v in variables}
+    constants = bytearray(constant_bytes)
+    for variable in variables:
+        image = initial_bytes(module, variable, known, spaces)
+        if variable.space == "const":
+            constants[addresses[variable.name] : addresses[variable.name] + variable.size] = image
+        elif variable.size:
+            memory.view(addresses[variable.name], variable.size)[:] = np.frombuffer(image, np.uint8)
+    return ModuleVariables(addresses, bytes(constants))
+
+
+def initial_bytes(module: Module, variable: Variable, addresses: dict[str, int], spaces: dict[str, str]) -> bytes:
+    """Return the bytes a variable starts with, with the addresses that its initialiser names."""
+    image = bytearray(variable.size)
+    image[: len(variable.initial)] = variable.initial
+
+    def address(symbol: Symbol) -> int:
+        if symbol.name not in addresses:
+            rule = "must name a .global or .const variable or a function"
+            raise _refuse(module, variable, f"initialiser of {variable.name} {rule}, not {symbol.name}")
+        window = CONST_WINDOW if symbol.generic and spaces.get(symbol.name) == "const" else 0
+        return window + addresses[symbol.name] + symbol.offset
+
+    for offset, symbol, width in variable.fixups:
+        image[offset : offset + width] = (address(symbol) & ((1 << 8 * width) - 1)).to_bytes(width, "little")
+    for offset, symbol, shift in variable.byte_fixups:
+        image[offset] = (address(symbol) >> shift) & 0xFF
+    return bytes(image)
+
+
+def _place(variables: list[Variable]) -> tuple[dict[str, int], int]:
+    places: dict[str, int] = {}
+    offset = 0
+    for variable in variables:
+        offset = -(-offset // variable.align) * variable.align
+        places[variable.name] = offset
+        offset += variable.size
+    return places, offset
+
+
+def _refuse(module: Module, variable: Variable, message: str) -> PtxError:
+    return PtxError(message, Where(module.filename, variable.line), 'PTX ISA 9.1, "Variables"')

@@ -1,0 +1,94 @@
+"""State spaces of a module: initialisers, addresses in them, constant and local memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import h100sim
+from tests.kernels import STORE_THREAD, entry, launch, zeros
+
+
+def test_initialisers_of_global_and_constant_variables():
+    outside = """
+    .global .align 4 .u32 table[4] = {7, 8, 9};
+    .const .align 4 .u32 weights[3] = {100, 200, 300};
+    """
+    body = """
+    .reg .b32 %r_value, %t, %v; .reg .b64 %o, %a;
+    mov.u32 %t, %tid.x; and.b32 %t, %t, 1; mul.wide.u32 %o, %t, 4;
+    mov.u64 %a, table; add.s64 %a, %a, %o; ld.global.u32 %r_value, [%a+4];
+    mov.u64 %a, weights; add.s64 %a, %a, %o; ld.const.u32 %v, [%a]; add.u32 %r_value, %r_value, %v;
+    ld.const.u32 %v, [weights+8]; add.u32 %r_value, %r_value, %v;
+    ld.global.u32 %v, [table+12]; add.u32 %r_value, %r_value, %v;
+    """
+    out = zeros(32)
+    launch(entry("u64 out", body + STORE_THREAD, outside=outside), (out,))
+    assert out.tolist() == [408, 509] * 16
+
+
+def test_addresses_in_initialisers_are_followed_in_the_generic_space():
+    outside = """
+    .global .align 4 .u32 table[3] = {7, 8, 9};
+    .const .align 4 .u32 weights[3] = {100, 200, 300};
+    .global .align 8 .u64 places[3] = {generic(table)+4, generic(weights)+8, table};
+    """
+    body = """
+    .reg .b32 %r_value, %v; .reg .b64 %a;
+    ld.global.u64 %a, [places]; ld.u32 %r_value, [%a];
+    ld.global.u64 %a, [places+8]; ld.u32 %v, [%a]; add.u32 %r_value, %r_value, %v;
+    ld.global.u64 %a, [places+16]; ld.global.u32 %v, [%a]; add.u32 %r_value, %r_value, %v;
+    mov.u64 %a, weights; cvta.const.u64 %a, %a; ld.u32 %v, [%a]; add.u32 %r_value, %r_value, %v;
+    """
+    out = zeros(32)
+    launch(entry("u64 out", body + STORE_THREAD, outside=outside), (out,))
+    assert set(out.tolist()) == {8 + 300 + 7 + 100}
+
+
+def test_launches_on_one_device_share_module_variables():
+    body = """
+    .reg .b32 %r; .reg .b64 %a;
+    ld.global.u32 %r, [counter]; add.u32 %r, %r, 1; st.global.u32 [counter], %r;
+    ld.param.u64 %a, [out]; st.global.u32 [%a], %r;
+    """
+    module = h100sim.RawModule(code=entry("u64 out", body, outside=".global .align 4 .u32 counter = 5;"))
+    kernel, device, out = module.get_function("kernel"), h100sim.Device(), zeros(1)
+    for expected in (6, 7):
+        kernel(1, 1, (out,), device=device)
+        assert out[0] == expected
+    assert module.get_global("counter", device).numpy().view(np.uint32)[0] == 7
+    kernel(1, 1, (out,), device=h100sim.Device())
+    assert out[0] == 6
+    with pytest.raises(h100sim.UsageError, match="variable must be one of the module's"):
+        module.get_global("other", device)
+
+
+def test_local_variables_belong_to_one_lane():
+    body = """
+    .local .align 8 .b8 depot[64];
+    .reg .b32 %r_value, %t, %v; .reg .b64 %l, %g;
+    mov.u32 %t, %tid.x; mov.u64 %l, depot; cvta.local.u64 %g, %l;
+    st.local.u32 [%l+4], %t; add.u32 %v, %t, 1000; st.u32 [%g+60], %v; bar.sync 0;
+    ld.u32 %r_value, [%g+4]; ld.local.u32 %v, [depot+60]; add.u32 %r_value, %r_value, %v;
+    """
+    out = zeros(128)
+    launch(entry("u64 out", body + STORE_THREAD), (out,), grid=2, block=64)
+    assert out.tolist() == [2 * t + 1000 for t in range(64)] * 2
+
+
+def test_a_local_access_behind_the_variables_is_an_error():
+    body = ".local .align 8 .b8 depot[16]; .reg .b32 %r; ld.local.u32 %r, [depot+16];"
+    with pytest.raises(h100sim.errors.OutOfRange, match="must lie in the local space"):
+        launch(entry("u64 out", body), (zeros(1),))
+
+
+@pytest.mark.parametrize(
+    ("outside", "message"),
+    [
+        (".extern .global .align 4 .u32 x;", "variable x must be defined in the module"),
+        (".const .align 4 .b8 big[65540];", "constant variables must fit 65,536 bytes, not 65,540"),
+    ],
+)
+def test_variables_that_have_no_place(outside, message):
+    with pytest.raises(h100sim.PtxError, match=message):
+        launch(entry("u64 out", "ret;", outside=outside), (zeros(1),))
