@@ -19,6 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .PHONY: run test lint bench clean
 
 run: $(VENV)/installed
+	@echo "Simulating gemm (a first run compiles for up to a minute)" >&2
 	@$(BIN)/h100sim run gemm --serve $(ARGS)
 
 test: $(VENV)/installed-dev

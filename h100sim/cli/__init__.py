@@ -283,8 +283,6 @@ def _serve(
 def _working(text: str, quiet: bool) -> Iterator[None]:
     """Show that something is going on, on a terminal only."""
     if quiet or not sys.stderr.isatty():
-        if not quiet:
-            print(text, file=sys.stderr, flush=True)
         yield
         return
     from rich.console import Console
