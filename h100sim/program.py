@@ -286,7 +286,7 @@ class _Decoder:
             self.static_bytes,
             self.dynamic_offset,
             self.dynamic,
-            *place_local(self.function),
+            *place_local(self.module, self.function),
             joins,
         )
 

@@ -36,8 +36,13 @@ def function_addresses(module: Module) -> dict[str, int]:
     return {name: FUNCTION_WINDOW + FUNCTION_BYTES * k for k, name in enumerate(module.functions)}
 
 
-def place_local(function: Function) -> tuple[dict[str, int], int]:
-    """Lay out the `.local` variables of a function; return (offset by name, bytes)."""
+def place_local(module: Module, function: Function) -> tuple[dict[str, int], int]:
+    """Lay out the `.local` variables of a function; return (offset by name, bytes). Raises PtxError for a `.global` or
+    `.const` variable that the function declares: only those of the module have a place."""
+    for variable in function.variables:
+        if variable.space in ("global", "const"):
+            rule = f"of space .{variable.space} must be declared outside functions"
+            raise _refuse(module, variable, f"variable {variable.name} {rule}, not in {function.name}")
     places, size = _place([v for v in function.variables if v.space == "local"])
     return places, -(-size // 16) * 16
 

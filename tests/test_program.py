@@ -92,3 +92,10 @@ def test_a_local_access_behind_the_variables_is_an_error():
 def test_variables_that_have_no_place(outside, message):
     with pytest.raises(h100sim.PtxError, match=message):
         launch(entry("u64 out", "ret;", outside=outside), (zeros(1),))
+
+
+@pytest.mark.parametrize("space", ["global", "const"])
+def test_variables_that_a_function_declares_are_refused(space):
+    body = f".{space} .align 4 .u32 w[2] = {{41, 42}}; .reg .b32 %r_value; ld.{space}.u32 %r_value, [w+4];"
+    with pytest.raises(h100sim.PtxError, match=f"variable w of space .{space} must be declared outside functions"):
+        launch(entry("u64 out", body + STORE_THREAD), (zeros(32),))
