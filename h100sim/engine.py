@@ -20,12 +20,14 @@ from . import state as S
 from .faults import RECONVERGE_LIMIT
 from .native import call, copy_bytes, fill_bytes, i32, i64, inner, jit, u32
 from .services import ITEM_WARP, PRIORITY_WARP, emit, enqueue, fail, pop, push, wake
-from .trace import Cause, Event
+from .trace import Cause, Event, Wait
 from .units.clusters import end_of_lanes, end_of_warp
 from .units.named_barriers import release_after_exit
 
 #: Backward branches of one group of lanes after which other groups of the warp get their turn.
 PATIENCE = 256
+#: Retries of instructions without any change in the launch after which a warp is taken to wait for ever.
+VAIN_RETRIES = 4096
 
 # Fills: what a row of the register file holds when a CTA starts.
 FILLS = (
@@ -38,6 +40,7 @@ FILLS = (
 RANK, WIDE_RANK = len(FILLS), len(FILLS) + 1
 
 _ISSUED = int(Event.ISSUED)
+_WARPGROUP = int(Wait.WARPGROUP)
 _CTA_STARTED, _CTA_ENDED = int(Event.CTA_STARTED), int(Event.CTA_ENDED)
 _DEPENDENCY, _SCHEDULER, _PIPE = int(Cause.DEPENDENCY), int(Cause.SCHEDULER), int(Cause.PIPE)
 
@@ -345,6 +348,16 @@ def end_cta_if_done(ctx, slot):
 
 
 @inner
+def is_vain(ctx):
+    """Count retries since anything last changed; many of them mean that nothing will, and that the warp had better wait."""
+    c = S.context(ctx)
+    if c.progress != c.retry_progress:
+        c.retry_progress, c.retries = c.progress, 0
+    c.retries += 1
+    return c.retries > VAIN_RETRIES
+
+
+@inner
 def run_warp(ctx, w, popped):
     """Run a warp from the queue until something else comes first; return a reason to go back to Python, or -1."""
     c = S.context(ctx)
@@ -431,6 +444,10 @@ def run_warp(ctx, w, popped):
             W.queued = 1
             if status == S.S_RETRY:
                 W.time = c.retry
+                if is_vain(ctx):
+                    node.state, node.wait, node.wait_object = S.BLOCKED, _WARPGROUP, W.group
+                    node.since, W.queued = t, 0
+                    continue
                 push(ctx, c.retry, PRIORITY_WARP, ITEM_WARP, w)
                 return -1
             push(ctx, t, PRIORITY_WARP, ITEM_WARP, w)

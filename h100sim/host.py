@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from .machine import Launch, Machine
     from .program import Program
 
+#: CTAs of a launch: a record of each is kept.
+_MOST_CTAS = 1 << 22
 _VALUES = ("exact", "none")
 _CHECKS = ("on", "strict", "off")
 
@@ -98,7 +100,12 @@ class RawModule:
         filename = "<ptx>"
         if path is not None:
             filename = str(path)
-            code = Path(path).read_text()
+            try:
+                code = Path(path).read_text()
+            except (OSError, UnicodeDecodeError) as error:
+                raise UsageError(f"path must be a readable PTX file, not {path} ({error})") from error
+        if not isinstance(code, str):
+            raise UsageError(f"code must be a str, not {type(code).__name__}")
         assert code is not None
         self.module = parse(code, filename=filename)
         self._variables: WeakKeyDictionary[Device, ModuleVariables] = WeakKeyDictionary()
@@ -255,6 +262,10 @@ class RawKernel:
     ) -> None:
         limits = gpu.model.limits
         invalid = "cudaErrorInvalidConfiguration"
+        if shared_mem < 0:
+            raise LaunchError(f"dynamic shared memory must be at least 0 bytes, not {shared_mem:,}", rule="cudaErrorInvalidValue")
+        if np.prod(grid, dtype=object) > _MOST_CTAS:
+            raise LaunchError(f"grid must have at most {_MOST_CTAS:,} CTAs in this simulator, not {np.prod(grid, dtype=object):,}")
         for name, value, most in zip(
             ("grid.x", "grid.y", "grid.z", "block.x", "block.y", "block.z"),
             (*grid, *block),
@@ -328,8 +339,8 @@ class RawKernel:
         if isinstance(value, np.ndarray) and value.ndim > 0:
             if parameter.size != 8:
                 raise wrong(f"{parameter.size} bytes (a pointer has 8)")
-            if not value.flags.c_contiguous:
-                raise wrong("a C-contiguous array")
+            if not value.flags.c_contiguous or not value.flags.writeable:
+                raise wrong("a C-contiguous array that can be written")
             address = gpu.memory.upload(value, name=parameter.name)
             copies.append((value, address))
             return struct.pack("<Q", address)
@@ -415,9 +426,11 @@ class Session:
 
 def _three(name: str, value: Sequence[int] | int) -> tuple[int, int, int]:
     """Return (x, y, z) from an int or a sequence of one to three."""
-    sizes = (value,) if isinstance(value, (int, np.integer)) else tuple(value)
+    sizes = (value,) if isinstance(value, (int, np.integer)) or not isinstance(value, Sequence) else tuple(value)
     if not 1 <= len(sizes) <= 3 or not all(isinstance(s, (int, np.integer)) for s in sizes):
         raise LaunchError(f"{name} must be one to three integers, not {value!r}")
+    if any(s < 1 for s in sizes):
+        raise LaunchError(f"{name} must be at least 1 in every dimension, not {tuple(int(s) for s in sizes)}", rule="cudaErrorInvalidConfiguration")
     x, y, z = (*(int(s) for s in sizes), 1, 1)[:3]
     return x, y, z
 

@@ -348,6 +348,8 @@ CONTEXT = np.dtype(
         ("heap_size", "i8"),
         ("steps", "i8"),
         ("progress", "i8"),
+        ("retry_progress", "i8"),
+        ("retries", "i8"),
         ("next_cta", "i8"),
         ("ctas_done", "i8"),
         ("n_events", "i8"),

@@ -209,7 +209,7 @@ def _job(
         if set_:
             raise UsageError("--set must be used with a program, not with a PTX file")
         if not Path(target).is_file():
-            raise UsageError(f"target must be a program of the catalogue or a PTX file, not {target} (there is no such file)")
+            raise UsageError(f"PTX file must be a readable text, not {target} (there is no such file)")
         if grid is None or block is None:
             raise UsageError("a PTX file must be given --grid and --block")
         launch = Launch(

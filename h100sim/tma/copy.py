@@ -41,6 +41,7 @@ def tma_load(
     the CTA's window, index = byte offset; ``dst``: where the box goes, a multiple of 128. ``offsets``: im2col offsets
     (w, (h, (d))), default 0. IllegalInstruction, MisalignedAddress and OutOfRange where silicon raises the like.
     """
+    _require_offset(dst)
     start = _coordinates(m, coords)
     taps = _im2col_offsets(m, offsets)
     window = _window(shared)
@@ -61,6 +62,7 @@ def tma_store(
 
     ``reduce``: None (copy), add, min, max, inc, dec, and, or, xor. Other arguments and errors as for :func:`tma_load`.
     """
+    _require_offset(src)
     if (reduce or "") not in REDUCTIONS:
         raise UsageError(f"reduce must be one of {', '.join(REDUCTIONS[1:])}, not {reduce}")
     start = _coordinates(m, coords)
@@ -73,6 +75,11 @@ def tma_store(
         *(m.plan, start, arena.ctypes.data, mem.base, arena.size, window.ctypes.data, window.size, int(src), code)
     )
     _check(m, status, coords, mem, extent, f"{reduce} reduction" if reduce else "store", f"{src:#x}", reduce or "")
+
+
+def _require_offset(offset: int) -> None:
+    if offset < 0:
+        raise OutOfRange(f"shared address must be at least 0, not {offset}", rule=_RULE)
 
 
 def _coordinates(m: TensorMap, coords: Sequence[int]) -> np.ndarray:
