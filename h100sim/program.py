@@ -167,7 +167,6 @@ class _Decoder:
         self.template_bytes = _SCRATCH_BYTES
         self.registers: dict[int, int] = {}
         self.register_types: dict[int, str] = {}
-        self.cc = -1
         self.slot_of: dict[int, int] = {}
         self.static_shared, self.static_bytes, self.dynamic_offset, self.dynamic = place_shared(module, function)
 
@@ -225,8 +224,8 @@ class _Decoder:
             return self.constant_row(("sym", operand, width), operand, width), self.flags(width)
         if isinstance(operand, Special):
             if operand.name == "cc":
-                self.cc = 0
-                return ~-1, PREDICATE
+                # A row of its own that starts as 0; it is not in the scoreboard, since carry chains issue in order.
+                return self.constant_row("cc", Imm(0), 1), PREDICATE
             if operand.name in FILLS:
                 return self.fill_row(operand.name), 0
             if operand.name in LAUNCH_CONSTANTS or operand.name.startswith("envreg"):
@@ -358,9 +357,7 @@ class _Decoder:
             self.slot_of[index] = len(self.slot_of)
             width = width_of_type(type_)
             offset += 64 if width == 1 else 128 if width <= 32 else 256 if width == 64 else 512
-        self.registers[-1] = offset
-        self.slot_of[-1] = len(self.slot_of)
-        self.register_bytes = offset + 64
+        self.register_bytes = offset
 
     def offset(self, row: tuple[int, int]) -> int:
         return row[0] if row[0] >= 0 else self.registers[~row[0]]

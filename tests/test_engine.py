@@ -114,3 +114,15 @@ def test_the_trace_names_ctas_and_warps():
     assert len(run.trace.of(Event.CTA_STARTED)) == len(run.trace.of(Event.CTA_ENDED)) == 2
     assert run.trace.warps["rank"].tolist() == [0, 1, 0, 1]
     assert (np.diff(run.trace.of(Event.ISSUED)["time"]) >= 0).all()
+
+
+def test_a_carry_survives_an_instruction_with_an_unwanted_result():
+    body = """
+    .reg .b32 %r_value, %t; .reg .pred %p;
+    mov.u32 %t, 0xffffffff; add.cc.u32 %t, %t, 1;
+    elect.sync _|%p, 0xffffffff;
+    addc.u32 %r_value, 0, 0;
+    """
+    out = zeros(32)
+    launch(entry("u64 out", body + STORE_THREAD), (out,))
+    assert out.tolist() == [1] * 32
