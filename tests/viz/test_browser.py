@@ -146,6 +146,8 @@ def test_a_click_on_a_line_goes_to_the_next_step_there_and_the_tile_shows_what_l
     assert page.text("#c-sentence").endswith("(gemm.py:19)")
     page.press("j")
     assert page.text("#c-sentence").startswith("consumer 1 w8 writes shared memory, 16 bytes per lane")
+    # The bytes come from a re-execution: until they are here the note says so.
+    page.page.wait_for_function("!document.querySelector('#m-note').textContent.startsWith('Re-executing')")
     assert page.text("#m-note") == (
         "This step touches 32 × 16 bytes (yellow): bank conflict, 32 wavefronts instead of 4."
     )
