@@ -377,7 +377,7 @@ class Session:
         self.events: list[np.ndarray] = []
         self.lanes: list[np.ndarray] = []
         self.checker = None
-        machine.kept = self.events  # type: ignore[attr-defined]
+        machine.kept = self.events
         if keep or checks != "off":
             machine.listeners.append(self._keep)
         if checks != "off":

@@ -58,6 +58,8 @@ class Machine:
         self.program, self.launch, self.model, self.memory = program, launch, model, memory
         self.symbols, self.kernel, self.constants = symbols, kernel, constants
         self.listeners: list[Listener] = []
+        #: The chunks of events that a listener keeps, for explaining a deadlock.
+        self.kept: list[np.ndarray] = []
         self.tables: dict[str, np.ndarray] = {}
         set_latencies(program, model)
         self.ctx = np.zeros(1, S.CONTEXT)
@@ -323,8 +325,7 @@ class Machine:
         return DeadlockError(message, waits)
 
     def _history(self) -> np.ndarray:
-        parts = [chunk for chunk in getattr(self, "kept", [])]
-        return np.concatenate(parts) if parts else np.zeros(0, EVENT)
+        return np.concatenate(self.kept) if self.kept else np.zeros(0, EVENT)
 
     def wait_states(self) -> list[WaitState]:
         """Return what every suspended group of lanes waits for, and which warps have ended."""

@@ -171,9 +171,6 @@ class _Decoder:
         self.static_shared, self.static_bytes, self.dynamic_offset, self.dynamic = place_shared(module, function)
 
     # What lowerings ask.
-    def address_of(self, symbol: Symbol) -> int:
-        raise NotImplementedError  # replaced when the launch is known: symbols become constant rows
-
     def space_of(self, symbol: Symbol) -> str:
         variable = self.variable(symbol.name)
         if variable is not None:
@@ -261,7 +258,7 @@ class _Decoder:
         for k, (rows, inputs, outputs) in enumerate(plans):
             record = table[k]
             record["ops"] = len(self.ops) * 4
-            self.ops.extend(self.offset(r) | (r_flags(r)) for r in rows)
+            self.ops.extend(self.offset(row) | row[1] for row in rows)
             record["slots"], record["inputs"], record["outputs"] = len(self.slots), len(inputs), len(outputs)
             self.slots.extend(self.slot(r) for r in inputs)
             self.slots.extend(self.slot(r) for r in outputs)
@@ -373,11 +370,6 @@ def handlers(lowered: Sequence[lane.LaneOp | MachineOp | None]) -> set[Callable]
         if isinstance(op, MachineOp):
             found |= {op.handler, *op.uses, *([op.completion] if op.completion else [])}
     return found
-
-
-def r_flags(row: tuple[int, int]) -> int:
-    """Return the flag bits of an operand row."""
-    return row[1]
 
 
 _PIPE_OF = {"alu": "alu", "fma": "fma", "fmaheavy": "imad", "imad": "imad", "mufu": "mufu", "cvt": "cvt", "f64": "f64", "half": "half"}

@@ -49,10 +49,6 @@ class Environment(Protocol):
     function: Function
     filename: str
 
-    def address_of(self, symbol: Symbol) -> int:
-        """Return the address of a symbol in its own state space."""
-        ...
-
     def space_of(self, symbol: Symbol) -> str:
         """Return the state space of a symbol."""
         ...
