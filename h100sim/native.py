@@ -23,11 +23,14 @@ import numba
 import numpy as np
 from llvmlite import ir
 from numba import carray, types
-from numba.core import cgutils
-from numba.extending import intrinsic
+from numba.core import caching, cgutils
+from numba.extending import intrinsic as _intrinsic
 
 #: int64 f(int64 regs, int64 mask, int64 ops, int64 ctx)
 SIGNATURE = types.int64(types.int64, types.int64, types.int64, types.int64)
+
+#: Numba's decorator; what it makes takes one argument less (the typing context) than what it is given.
+intrinsic: Callable[[Callable], Callable] = _intrinsic
 
 _PACKAGE = Path(__file__).parent
 #: Imports at the start of a line: what code of the module may call. Imports inside functions never reach compiled code.
@@ -97,21 +100,40 @@ def jit(function: Callable) -> Callable:
 def inner(function: Callable) -> Callable:
     """Compile a function that only compiled code calls: without the wrappers for Python, which take a fifth of the time."""
     with _CacheDir(function):
-        return numba.njit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+        return numba.njit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)  # type: ignore[call-overload]
 
 
 class _CacheDir:
     """Point Numba's cache to ours while a function is being decorated (the folder is chosen at that moment)."""
 
     def __init__(self, function: Callable):
-        self.folder = str(cache_dir(function.__code__.co_filename))
+        self.settings = {"CACHE_DIR": str(cache_dir(function.__code__.co_filename)), "CACHE_LOCATOR_CLASSES": _LOCATOR}
 
     def __enter__(self) -> None:
-        self.before = numba.config.CACHE_DIR
-        numba.config.CACHE_DIR = self.folder
+        self.before = {name: getattr(numba.config, name, "") for name in self.settings}
+        self._set(self.settings)
 
     def __exit__(self, *_: object) -> None:
-        numba.config.CACHE_DIR = self.before
+        self._set(self.before)
+
+    @staticmethod
+    def _set(settings: dict[str, str]) -> None:
+        for name, value in settings.items():
+            setattr(numba.config, name, value)
+
+
+if hasattr(caching, "UserProvidedCacheLocator"):
+
+    class ContentLocator(caching.UserProvidedCacheLocator):
+        """Leaves out where a source file lies: checkouts and environments with the same sources share what is compiled."""
+
+        @classmethod
+        def get_suitable_cache_subpath(cls, py_file: str) -> str:
+            return Path(py_file).parent.name
+
+    _LOCATOR = f"{__name__}.{ContentLocator.__name__}"
+else:  # Numba below 0.62 cannot be told, and compares the time of a file
+    _LOCATOR = ""
 
 
 _callbacks: dict[Callable, object] = {}
