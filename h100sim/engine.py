@@ -152,6 +152,56 @@ def give_way(ctx, w):
         parent = join.parent
 
 
+@inner
+def state_hash(ctx, w):
+    """Return a hash of all that decides what a warp does next, but for memory: its registers and its groups of lanes."""
+    c = S.context(ctx)
+    W = S.warps(ctx)[w]
+    h = np.int64(W.node)
+    for word in i64(W.regs, c.register_bytes // 8):
+        h = (h ^ word) * 0x100000001B3
+        h ^= (h >> 29) & 0x7FFFFFFFF
+    for n in range(S.NODES_PER_WARP):
+        node = S.nodes(ctx)[w * S.NODES_PER_WARP + n]
+        if node.state != S.FREE:
+            place = np.int64(node.pc) << 32 | np.int64(node.mask)
+            h = (h ^ place ^ (n << 26) ^ (node.state << 24)) * 0x100000001B3
+            h ^= (h >> 29) & 0x7FFFFFFFF
+    return h
+
+
+@inner
+def is_endless(ctx, w):
+    """Look whether a warp that keeps branching backwards is in a state that it was in before, and whether that ends the launch.
+
+    While nothing changes but registers (no byte of memory, no barrier, no copy: ``progress``), a warp that comes back to a state
+    repeats itself for ever. When every warp that runs does so and no unit has work, nothing can happen any more. The state of
+    comparison moves on at each power of two (Brent), so that a loop of any period is found.
+    """
+    c = S.context(ctx)
+    warps = S.warps(ctx)
+    W = warps[w]
+    h = state_hash(ctx, w)
+    if W.loop_progress != c.progress:
+        W.loop_progress, W.loop_hash, W.loop_looks, W.loops = c.progress, h, 1, 0
+        return False
+    if h != W.loop_hash:
+        W.loop_looks += 1
+        if W.loop_looks & (W.loop_looks - 1) == 0:
+            W.loop_hash = h
+        return False
+    W.loops = 1
+    for other in range(c.n_slots * c.warps_per_cta):
+        O = warps[other]
+        if O.state == S.W_RUNNING and (O.loops == 0 or O.loop_progress != c.progress):
+            return False
+    items = i64(c.heap_item, _MANY)
+    for k in range(c.heap_size):
+        if items[k] >> 32 != ITEM_WARP:
+            return False
+    return True
+
+
 # --- CTAs -------------------------------------------------------------------------------------------------------------
 
 
@@ -241,6 +291,7 @@ def start_cta(ctx, slot, sm, cta_id, cluster, cluster_rank, cluster_slot, time):
         W.state, W.node, W.queued, W.steps = S.W_RUNNING, 0, 0, 0
         W.group = slot * ((c.warps_per_cta + 3) // 4) + rank // 4
         W.registers, W.time, W.tma_last, W.issued = c.registers_per_thread, time, -_MANY, 0
+        W.loop_progress, W.loops = -1, 0
         W.regs = c.registers + w * c.register_bytes
         W.ready = c.ready + w * c.ready_slots * 8
         lanes = min(32, threads - rank * 32)
@@ -416,6 +467,7 @@ def run_warp(ctx, w, popped):
             bits = u32(W.regs + ins.guard, 1)[0]
             mask = mask & (~bits if ins.guard_negated else bits)
         status = S.S_NEXT
+        endless = False
         hold = 1
         latency = ins.latency
         if ins.kind == S.LANE:
@@ -431,6 +483,7 @@ def run_warp(ctx, w, popped):
                     W.steps += 1
                     if W.steps > PATIENCE:
                         give_way(ctx, w)
+                        endless = is_endless(ctx, w)
             elif mask != 0:
                 c.warp, c.pc = w, pc
                 status = diverge(ctx, w, n, mask, ins.target, ins.reconverge)
@@ -473,11 +526,15 @@ def run_warp(ctx, w, popped):
             if W.alive == 0:
                 end_warp(ctx, w)
                 return -1
+        if endless:
+            W.queued = 1
+            push(ctx, W.time, PRIORITY_WARP, ITEM_WARP, w)
+            return S.R_ENDLESS
 
 
 @jit
 def run(ctx):
-    """Run until something needs Python: nothing left to do, a limit, a full trace buffer, an error, a host service."""
+    """Run until something needs Python: nothing left to do, only endless loops, a limit, a full trace buffer, an error, a host service."""
     c = S.context(ctx)
     heap_time = i64(c.heap_time, _MANY)
     while c.heap_size > 0:

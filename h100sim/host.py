@@ -23,7 +23,7 @@ from .memory.windows import SHARED_START
 from .ptx.module import Function, Imm, Parameter
 from .source_files import read_source
 from .tma import TensorMap
-from .trace import KernelInfo, Trace
+from .trace import Event, KernelInfo, Trace
 from .variables import ModuleVariables, function_addresses, place_variables
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from .machine import Launch, Machine
     from .program import Program
 
+#: Events after which trace="auto" keeps no more ISSUED events (72 bytes each).
+_MOST_INSTRUCTION_EVENTS = 1 << 24
 #: CTAs of a launch: a record of each is kept.
 _MOST_CTAS = 1 << 22
 _VALUES = ("exact", "none")
@@ -170,7 +172,8 @@ class RawKernel:
         """Run the kernel to its end. Arrays among ``args`` are copied to the device and written back.
 
         ``values`` "none" computes addresses, control flow and time only; ``checks`` is "on", "strict" or "off"; ``trace`` is
-        "full" (every instruction), "units" (waits, barriers, copies, wgmmas), "off" or "auto" (full for small launches).
+        "full" (every instruction), "units" (waits, barriers, copies, wgmmas), "off" or "auto": full for small
+        launches, but for instructions after the first 16 million events. ``max_cycles`` is at most 2^30 unless given.
         """
         session = self.prepare(
             grid, block, args, shared_mem=shared_mem, cluster=cluster, device=device, values=values, checks=checks, trace=trace,
@@ -210,28 +213,31 @@ class RawKernel:
         max_cycles: int | None = None,
     ) -> Session:
         """Check a launch as CUDA would, copy its arguments and build the machine. Raises LaunchError, UsageError, PtxError."""
-        from .machine import Launch, Machine
+        from .machine import MOST_CYCLES, Launch, Machine
 
         _require("values", values, _VALUES)
         _require("checks", checks, _CHECKS)
         _require("trace", trace, ("auto", "full", "units", "off"))
+        if max_cycles is not None and max_cycles < 1:
+            raise UsageError(f"max_cycles must be at least 1, not {max_cycles}")
         gpu = device if isinstance(device, Device) else Device(device or devices.DEFAULT_MODEL)
         program = self.program
         dims = tuple(_three(name, value) for name, value in (("grid", grid), ("block", block), ("cluster", cluster)))
         grid3, block3, cluster3 = self._cluster(dims)
         self._check_launch(grid3, block3, cluster3, shared_mem, gpu)
         parameters, copies = self._pack(args, gpu)
-        if trace == "auto":
+        thin = trace == "auto"
+        if thin:
             trace = "full" if checks != "off" or np.prod(grid3) <= 64 else "units"
         level = {"off": 0, "units": 1, "full": 2}[trace]
         if checks != "off":
             level = max(level, 1)
         launch = Launch(
-            grid3, block3, cluster3, parameters, shared_mem, self._registers(block3), values == "exact", level, max_cycles
+            grid3, block3, cluster3, parameters, shared_mem, self._registers(block3), values == "exact", level, max_cycles or MOST_CYCLES
         )
         kernel = self.info(launch, gpu)
         machine = Machine(program, launch, gpu.model, gpu.memory, self._symbols(gpu), kernel, self.owner.variables(gpu).constants)
-        return Session(machine, gpu, copies, checks, keep=trace != "off")
+        return Session(machine, gpu, copies, checks, keep=trace != "off", thin=thin)
 
     def info(self, launch: Launch, device: Device) -> KernelInfo:
         """Return what readers of the trace need to know."""
@@ -372,11 +378,12 @@ class RawKernel:
 class Session:
     """A prepared launch: the machine, the listeners that keep its trace and check it, and the arrays to write back."""
 
-    def __init__(self, machine: Machine, device: Device, copies: list[tuple[np.ndarray, int]], checks: str, keep: bool):
+    def __init__(self, machine: Machine, device: Device, copies: list[tuple[np.ndarray, int]], checks: str, keep: bool, thin: bool = False):
         self.machine, self.device, self.copies = machine, device, copies
         self.events: list[np.ndarray] = []
         self.lanes: list[np.ndarray] = []
         self.checker = None
+        self.room = _MOST_INSTRUCTION_EVENTS if thin else -1
         machine.kept = self.events
         if keep or checks != "off":
             machine.listeners.append(self._keep)
@@ -387,6 +394,10 @@ class Session:
             machine.listeners.append(self._check)
 
     def _keep(self, events: np.ndarray, lanes: np.ndarray, lanes_start: int) -> None:
+        if self.room == 0:
+            events = events[events["kind"] != int(Event.ISSUED)]
+        elif self.room > 0:
+            self.room = max(0, self.room - len(events))
         self.events.append(events)
         self.lanes.append(lanes)
 

@@ -25,13 +25,17 @@ from .program import Program, set_latencies, width_of_type
 from .ptx.module import Imm, Symbol
 from .tma import TensorMap
 from .tma.plan import PLAN_WORDS
-from .trace import CTA_INFO, EVENT, WARP_INFO, KernelInfo, Trace, Wait
+from .trace import CTA_INFO, EVENT, WARP_INFO, Event, KernelInfo, Trace, Wait
 from .units.tensor_core import step_addresses
 
 #: Rounds in which every waiter may look again in vain before the launch is called dead.
 _BARREN_ROUNDS = 2
 _BARREN_ROUNDS_WITH_CLOCK = 200
 _FOREVER = 1 << 62
+#: Events of a warp among which a test of an mbarrier belongs to the loop that the warp is in.
+_LOOP_EVENTS = 64
+#: Cycles that a launch may take where the caller gives no limit: half a second on silicon.
+MOST_CYCLES = 1 << 30
 
 Listener = Callable[[np.ndarray, np.ndarray, int], None]
 
@@ -48,7 +52,7 @@ class Launch:
     registers: int
     values: bool = True
     trace_level: int = 2
-    max_cycles: int | None = None
+    max_cycles: int = MOST_CYCLES
 
 
 class Machine:
@@ -99,7 +103,7 @@ class Machine:
             "parameter_bytes": len(launch.parameters), "constant_bytes": len(self.constants),
             "local_bytes": program.local_bytes, "n_ctas": ctas, "cluster_size": cluster,
             "registers_per_thread": launch.registers, "values": int(launch.values), "trace_level": launch.trace_level,
-            "clock_mhz": model.clock_mhz, "l2_bytes": model.memory.l2_bytes, "until": launch.max_cycles if launch.max_cycles is not None else _FOREVER,
+            "clock_mhz": model.clock_mhz, "l2_bytes": model.memory.l2_bytes, "until": launch.max_cycles,
             "max_steps": _FOREVER, "fixed_registers": int(not self._knows_registers()),
         }.items():  # fmt: skip
             c[name] = value
@@ -270,7 +274,7 @@ class Machine:
         """
         c = self.context
         c["max_steps"] = _FOREVER if max_steps is None else max_steps
-        limit = self.launch.max_cycles if self.launch.max_cycles is not None else _FOREVER
+        limit = self.launch.max_cycles
         c["until"] = min(limit, _FOREVER if until is None else until)
         barren, progress = 0, -1
         room = int(c["event_capacity"]) - 512
@@ -296,11 +300,12 @@ class Machine:
                 if until is not None and until < limit:
                     return False
                 self.flush()
-                raise CycleLimit(f"kernel must end within {limit:,} cycles, but it was still running then")
+                raise self._cycle_limit()
             elif reason == S.R_DONE:
                 self.flush()
                 return True
-            else:
+            else:  # R_IDLE or R_ENDLESS
+                self.tables["warps"]["loop_progress"] = -1
                 barren = barren + 1 if int(c["progress"]) == progress else 0
                 progress = int(c["progress"])
                 patience = _BARREN_ROUNDS_WITH_CLOCK if c["clock_reads"] else _BARREN_ROUNDS
@@ -320,6 +325,20 @@ class Machine:
             engine.expire(self.ctx.ctypes.data, int(n), time)
         return True
 
+    def _cycle_limit(self) -> CycleLimit:
+        """Say which roles were still at work at the limit, and where."""
+        warps, nodes = self.tables["warps"], self.tables["nodes"]
+        running = [(w, int(nodes[w * S.NODES_PER_WARP + int(warps[w]["node"])]["pc"])) for w in self._running()]
+        places = list(dict.fromkeys(f"{self.kernel.role(int(warps[w]['rank']))} at {self.place(pc)}" for w, pc in running))
+        more = f" and {len(places) - 4:,} more" if len(places) > 4 else ""
+        still = f", but {', '.join(places[:4])}{more} had not ended" if places else ", but it had not ended"
+        return CycleLimit(f"kernel must end within {self.launch.max_cycles:,} cycles (max_cycles){still}")
+
+    def _running(self) -> list[int]:
+        """Return the slots of the warps that have something to execute."""
+        warps, ctas = self.tables["warps"], self.tables["ctas"]
+        return [int(w) for w in np.flatnonzero(warps["state"] == S.W_RUNNING) if ctas[warps[w]["cta"]]["state"]]
+
     def _deadlock(self) -> DeadlockError:
         message, waits = explain(self.kernel, self.wait_states(), self._history())
         return DeadlockError(message, waits)
@@ -328,19 +347,22 @@ class Machine:
         return np.concatenate(self.kept) if self.kept else np.zeros(0, EVENT)
 
     def wait_states(self) -> list[WaitState]:
-        """Return what every suspended group of lanes waits for, and which warps have ended."""
+        """Return what every group of lanes that has not ended waits for: NOTHING where it goes round in a loop."""
         nodes, warps, ctas = self.tables["nodes"], self.tables["warps"], self.tables["ctas"]
         mbarriers = {int(m["identity"]): m for m in self.tables["mbarriers"] if m["live"]}
         barriers = self.tables["barriers"]
+        history = self._history()
         found = []
         for w, warp in enumerate(warps):
             if warp["state"] == S.W_UNUSED or ctas[warp["cta"]]["state"] == 0:
                 continue
             for n in range(w * S.NODES_PER_WARP, (w + 1) * S.NODES_PER_WARP):
                 node = nodes[n]
-                if node["state"] != S.BLOCKED:
-                    continue
                 extra: dict[str, int] = {}
+                if node["state"] == S.READY:
+                    node = self._looping(node, int(warp["id"]), history)
+                elif node["state"] != S.BLOCKED:
+                    continue
                 thing = int(node["wait_object"])
                 if node["wait"] == int(Wait.MBARRIER) and thing in mbarriers:
                     m = mbarriers[thing]
@@ -361,6 +383,17 @@ class Machine:
                     )
                 )  # fmt: skip
         return found
+
+    def _looping(self, node: np.void, warp: int, history: np.ndarray) -> np.void:
+        """Return a group of lanes that goes round in a loop as one that waits: for the mbarrier that the loop tests, if it does."""
+        node = node.copy()
+        node["wait"], node["wait_object"], node["since"] = int(Wait.NOTHING), 0, self.context["now"]
+        recent = history[history["warp"] == warp][-_LOOP_EVENTS:]
+        tests = recent[recent["kind"] == int(Event.MBARRIER_WAITED)]
+        if len(tests) and not tests[-1]["c"]:
+            test = tests[-1]
+            node["wait"], node["wait_object"], node["wait_parity"], node["pc"] = int(Wait.MBARRIER), test["a"], test["b"], test["pc"]
+        return node
 
     def flush(self) -> None:
         """Hand the events so far to the listeners and empty the buffers."""

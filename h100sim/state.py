@@ -91,6 +91,12 @@ WARP = np.dtype(
         ("time", "i8"),
         ("tma_last", "i8"),
         ("issued", "i8"),
+        # For finding endless loops: a hash of the warp's state, taken while the launch's progress was ``loop_progress``, how often
+        # it was looked at since, and whether the hash has come again.
+        ("loop_hash", "i8"),
+        ("loop_progress", "i8"),
+        ("loop_looks", "i4"),
+        ("loops", "i4"),
         # Lanes that have arrived at the cluster barrier, the generation that the warp last arrived at; cp.async groups by lane.
         ("cluster_lanes", "u4"),
         ("cluster_generation", "i8"),
@@ -249,7 +255,7 @@ TIMING = np.dtype(
 )
 
 #: Why compiled code came back to Python.
-R_IDLE, R_STEP, R_UNTIL, R_TRACE_FULL, R_ERROR, R_GROW, R_HOST, R_DONE = 0, 1, 2, 3, 4, 5, 6, 7
+R_IDLE, R_STEP, R_UNTIL, R_TRACE_FULL, R_ERROR, R_GROW, R_HOST, R_DONE, R_ENDLESS = 0, 1, 2, 3, 4, 5, 6, 7, 8
 
 #: What an instruction or a unit says when it returns.
 S_NEXT, S_BLOCK, S_JUMPED, S_EXITED, S_ERROR, S_GROW, S_HOST, S_RETRY = 0, 1, 2, 3, 4, 5, 6, 7

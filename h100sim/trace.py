@@ -130,6 +130,7 @@ class Wait(IntEnum):
     WARPGROUP = 8
     SLEEP = 9
     CP_ASYNC = 10
+    NOTHING = 11  # a loop that reads what nobody will change
 
 
 class Cause(IntEnum):

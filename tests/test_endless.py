@@ -19,3 +19,58 @@ def test_a_warp_that_issues_wgmmas_for_ever_without_its_warpgroup():
     """
     with pytest.raises(h100sim.DeadlockError, match="no warp can proceed"):
         launch(entry("u64 out", body), (zeros(1),), block=128, shared_mem=4096)
+
+
+_WAIT = "mbarrier.{}.parity.shared.b64 %p, [%s], 0;"
+_ENDLESS = {
+    "branch to itself": "L: bra L;",
+    "load of what nobody writes": "L: ld.volatile.global.u32 %v, [%a]; setp.eq.u32 %p, %v, 0; @%p bra L;",
+    "sleep": "L: nanosleep.u32 100; bra L;",
+    "some lanes only": "mov.u32 %t, %tid.x; setp.gt.u32 %p, %t, 7; @%p bra END; L: bra L; END:",
+    "test_wait": f"mbarrier.init.shared.b64 [%s], 1; L: {_WAIT.format('test_wait')} @!%p bra L;",
+    "try_wait of one warp, a loop of the other": f"""
+        mov.u32 %t, %tid.x; setp.ge.u32 %q, %t, 32; mbarrier.init.shared.b64 [%s], 1; bar.sync 0; @%q bra OTHER;
+        L: {_WAIT.format("try_wait")} @!%p bra L;
+        OTHER: bra OTHER;""",
+    "lock that nobody gives back": "L: atom.global.cas.b32 %v, [%a], 1, 2; setp.ne.u32 %p, %v, 1; @%p bra L;",
+    "loop in a loop": "L: mov.u32 %t, 0; M: add.u32 %t, %t, 1; setp.lt.u32 %p, %t, 100; @%p bra M; bra L;",
+    "period of 1,000 rounds": "mov.u32 %t, 0; L: add.u32 %t, %t, 1; rem.u32 %t, %t, 1000; bra L;",
+    "store of the same value": "L: st.global.u32 [%a], 5; bra L;",
+}
+_REGISTERS = """
+    .shared .b64 m; .reg .b64 %a; .reg .b32 %s, %t, %v; .reg .pred %p, %q;
+    ld.param.u64 %a, [out]; mov.u32 %s, m;
+"""
+
+
+@pytest.mark.parametrize("body", _ENDLESS.values(), ids=_ENDLESS)
+def test_a_loop_that_can_never_end_is_a_deadlock(body):
+    with pytest.raises(h100sim.DeadlockError, match="no warp can proceed") as caught:
+        launch(entry("u64 out", _REGISTERS + body), (zeros(1),), block=64)
+    assert any("line " in line for line in caught.value.waits)
+
+
+def test_a_loop_that_tests_a_barrier_names_it():
+    with pytest.raises(h100sim.DeadlockError) as caught:
+        launch(entry("u64 out", _REGISTERS + _ENDLESS["test_wait"]), (zeros(1),), block=32)
+    assert "waits for mbarrier 0x400 phase 0: 0 of 1 arrivals" in str(caught.value)
+
+
+def test_a_loop_that_another_warp_ends_is_not():
+    body = """
+    mov.u32 %t, %tid.x; setp.ge.u32 %q, %t, 32; @%q bra OTHER;
+    L: ld.volatile.global.u32 %v, [%a]; setp.eq.u32 %p, %v, 0; @%p bra L; bra END;
+    OTHER: mov.u32 %t, 0;
+    M: add.u32 %t, %t, 1; setp.lt.u32 %p, %t, 100000; @%p bra M;
+    st.volatile.global.u32 [%a], 7;
+    END:
+    """
+    out = zeros(1)
+    launch(entry("u64 out", _REGISTERS + body), (out,), block=64, checks="off")
+    assert out[0] == 7
+
+
+def test_a_counter_that_never_stops_ends_at_the_limit_of_cycles():
+    body = "L: add.u32 %t, %t, 1; bra L;"
+    with pytest.raises(h100sim.CycleLimit, match=r"within 50,000 cycles \(max_cycles\), but warp 0 at line \d+, warp 1 at line"):
+        launch(entry("u64 out", _REGISTERS + body), (zeros(1),), block=64, max_cycles=50_000)

@@ -220,6 +220,7 @@ def _what(past: _History, state: WaitState) -> str:
         Wait.RECONVERGENCE: "the other lanes of the warp",
         Wait.WARPGROUP: "the other warps of the warpgroup",
         Wait.CP_ASYNC: "its cp.async groups",
+        Wait.NOTHING: "a change of what its loop reads",
     }.get(state.wait, state.wait.name.lower())
 
 
@@ -373,6 +374,8 @@ def _cycle(past: _History, groups: list[_Waiting], shown: list[_Waiting]) -> str
     for guess in (False, True):
         graph: nx.DiGraph = nx.DiGraph()
         for group in shown:
+            if group.state.wait == Wait.NOTHING:
+                continue
             suppliers = _supplying_parties(past, group)
             if not suppliers and guess:
                 suppliers = {g.party for g in groups if g.party.cta == group.party.cta and g.party != group.party}

@@ -56,12 +56,20 @@ _VECTOR_TYPES = {"add": ("f32", *_HALVES), "min": _HALVES, "max": _HALVES}
 
 
 @inner
+def read_word(target, size):
+    """Return ``size`` bytes as an integer."""
+    data = u8(target, size)
+    word = 0
+    for b in range(size):
+        word |= np.int64(data[b]) << (8 * b)
+    return word
+
+
+@inner
 def modify(target, size, operation, element_format, element, value, other):
     """Do one operation on ``size`` bytes and return what they were; ``other`` is the new value of a cas."""
     data = u8(target, size)
-    old = 0
-    for b in range(size):
-        old |= np.int64(data[b]) << (8 * b)
+    old = read_word(target, size)
     if operation == _EXCH:
         new = value
     elif operation == _CAS:
@@ -81,6 +89,7 @@ def atomic(regs, mask, ops, ctx):
     operation, wanted, element = ins.imm4 & 0xFF, (ins.imm4 >> 8) & 0xFF, ins.imm4 >> 16
     where = operand(ops, count)
     kind = space
+    changed = 0
     for lane in range(32):
         if not (mask >> lane) & 1:
             continue
@@ -94,13 +103,10 @@ def atomic(regs, mask, ops, ctx):
         for k in range(count):
             value = get(regs, operand(ops, count + 1 + k), lane)
             other = get(regs, operand(ops, count + 2), lane) if operation == _CAS else 0
-            put(
-                regs,
-                operand(ops, k),
-                lane,
-                modify(target + k * size, size, operation, element_format, element, value, other),
-            )
-    c.progress += 1
+            old = modify(target + k * size, size, operation, element_format, element, value, other)
+            put(regs, operand(ops, k), lane, old)
+            changed |= read_word(target + k * size, size) != old
+    c.progress += changed
     if kind == SHARED:
         shared_time(ctx, regs, ops, count, offset, mask, size * count, True)
     else:

@@ -225,6 +225,7 @@ def store(regs, mask, ops, ctx):
     where = operand(ops, 0)
     total = size * count
     kind = space
+    changed = 0
     for lane in range(32):
         if not (mask >> lane) & 1:
             continue
@@ -238,8 +239,10 @@ def store(regs, mask, ops, ctx):
             value = get(regs, operand(ops, 1 + k), lane)
             data = u8(target + k * size, size)
             for b in range(size):
-                data[b] = (value >> (8 * b)) & 0xFF
-    c.progress += 1
+                byte = (value >> (8 * b)) & 0xFF
+                changed |= data[b] ^ byte
+                data[b] = byte
+    c.progress += changed != 0
     if kind == SHARED:
         shared_time(ctx, regs, ops, 0, offset, mask, total, False)
         record(ctx, regs, ops, 0, offset, mask, total, space, access)
