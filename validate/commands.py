@@ -17,7 +17,7 @@ import numpy as np
 
 from h100sim.errors import H100SimError, UsageError
 
-from . import capture, compare, gpu, probes
+from . import capture, compare, gpu, probes, tensor_maps
 
 
 class _Parser(argparse.ArgumentParser):
@@ -58,6 +58,11 @@ def _parser() -> argparse.ArgumentParser:
     captured.add_argument("--name", help="name of the capture; else the program and its first setting")
     captured.set_defaults(run=_capture)
 
+    maps = commands.add_parser("maps", help="compare TensorMap with the driver's cuTensorMapEncode* on random calls")
+    maps.add_argument("--count", type=int, default=20_000)
+    maps.add_argument("--seed", type=int, default=0)
+    maps.set_defaults(run=_maps)
+
     both = commands.add_parser("run", help="run a program here and on a GPU and compare every bit")
     both.set_defaults(run=_run)
 
@@ -68,9 +73,9 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("program")
         command.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
         command.add_argument("--seed", type=int, default=0)
-    for command in (probe, captured):
+    for command in (probe, captured, maps):
         command.add_argument("--out", type=Path, help="folder for the results")
-    for command in (probe, captured, both, report):
+    for command in (probe, captured, maps, both, report):
         command.add_argument("--json", action="store_true")
     return parser
 
@@ -126,6 +131,26 @@ def _capture(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
         print(f"{path}: {facts['card']}, driver {facts['driver']}, {facts['date']}")
         print(f"  cycles per CTA (median): {facts['cycles']['cta_median']}")
     return 0, {"status": "clean", "path": str(path), "facts": facts}
+
+
+def _maps(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
+    _, driver = gpu.require()
+    found = tensor_maps.compare(options.count, options.seed, tensor_maps.driver_judge(driver))
+    facts = {
+        **gpu.card().as_dict(),
+        "seed": options.seed,
+        "calls": found.calls,
+        "accepted": found.accepted,
+        "sha256": found.sha256,
+    }
+    if options.out:
+        (options.out / "tensor_maps.json").write_text(json.dumps(facts, indent=1) + "\n")
+    if not options.json:
+        print(found)
+        for call in found.differing[:10]:
+            print(f"  {call}")
+    status = int(bool(found.differing))
+    return status, {"status": "different" if status else "same", **facts, "differing": found.differing}
 
 
 def _run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
