@@ -17,7 +17,7 @@ import numpy as np
 
 from h100sim.errors import H100SimError, UsageError
 
-from . import capture, compare, gpu, probes, tensor_maps
+from . import capture, compare, exhaustive, gpu, probes, tensor_maps
 
 
 class _Parser(argparse.ArgumentParser):
@@ -66,6 +66,12 @@ def _parser() -> argparse.ArgumentParser:
     both = commands.add_parser("run", help="run a program here and on a GPU and compare every bit")
     both.set_defaults(run=_run)
 
+    inputs = commands.add_parser("exhaustive", help="compare all 2^32 inputs of an instruction with silicon")
+    inputs.add_argument("opcode", help="an opcode that was captured, or all")
+    inputs.add_argument("--on", choices=("sim", "gpu"), default="sim", help="gpu: make the capture")
+    inputs.add_argument("--out", type=Path, help="folder for the results of a GPU")
+    inputs.set_defaults(run=_exhaustive)
+
     report = commands.add_parser("report", help="compare the simulator with the committed captures")
     report.set_defaults(run=_report)
 
@@ -75,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--seed", type=int, default=0)
     for command in (probe, captured, maps):
         command.add_argument("--out", type=Path, help="folder for the results")
-    for command in (probe, captured, maps, both, report):
+    for command in (probe, captured, maps, both, inputs, report):
         command.add_argument("--json", action="store_true")
     return parser
 
@@ -105,6 +111,23 @@ def _probe(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
         if not options.json:
             print(_probe_text(answer, None if options.on == "gpu" else probes.silicon_answer(name)))
     return 0, {"status": "clean", "answers": answers}
+
+
+def _exhaustive(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
+    opcodes = list(exhaustive.OPCODES) if options.opcode == "all" else [options.opcode]
+    if options.on == "gpu":
+        results = {opcode: exhaustive.measure(gpu.launch, opcode) for opcode in opcodes}
+        answer = {**gpu.card().as_dict(), "results": {opcode: exhaustive.text_of(sums) for opcode, sums in results.items()}}
+        if options.out:
+            (options.out / exhaustive.SILICON.name).write_text(json.dumps(answer, indent=1) + "\n")
+        return 0, {"status": "clean", "answer": answer}
+    differing = {}
+    for opcode in opcodes:
+        differing[opcode] = exhaustive.differing_blocks(opcode)
+        if not options.json:
+            print(f"{opcode}: {len(differing[opcode])} of {exhaustive.BLOCKS} blocks of 2^24 inputs differ from silicon")
+    same = not any(differing.values())
+    return int(not same), {"status": "same" if same else "different", "differing_blocks": differing}
 
 
 def _probe_text(answer: dict[str, Any], silicon: dict[str, Any] | None) -> str:

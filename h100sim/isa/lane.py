@@ -233,13 +233,13 @@ def _atoms(operand: Operand) -> Iterator[Operand]:
 
 
 def _check(opcode: str, operand: Operand, type_: str, wide: bool) -> None:
-    """Refuse what ptxas refuses: a register of the wrong width or kind."""
+    """Refuse what ptxas refuses: a register of the wrong width or kind. Conversions of bf16 take no wider ones."""
     if not isinstance(operand, Reg):
         if not isinstance(operand, Imm | Special | Symbol | Sink):
             raise PtxError(f"operand of {opcode} must be a register or a constant, not {operand}")
         return
     declared = operand.register.type
-    if wide:
+    if wide and "bf16" not in opcode.split("."):
         fits = width_of_type(declared) >= width_of_type(type_) and (declared == "pred") == (type_ == "pred")
     else:
         type_ = _written_type(opcode, type_)

@@ -253,6 +253,11 @@ def test_cvt_registers_may_be_wider_than_the_types():
     assert file.row("d")[0] == 0x78
 
 
+def test_cvt_of_bf16_takes_registers_of_its_own_width_only():
+    with pytest.raises(PtxError, match=r"^register r0 of cvt\.rn\.bf16\.f64 must hold \.b16, not \.b32"):
+        lane.lower(instruction("cvt.rn.bf16.f64", r("r0"), register("r1", "f64")))
+
+
 def test_lop3_with_a_predicate_result():
     op = lane.lower(instruction("lop3.or.b32", Pair(r("d"), p("p")), r("a"), r("b"), r("c"), Imm(0x80), p("q")))
     assert op.form.key == "lop3.or.b32=128 2<-4"
