@@ -149,7 +149,7 @@ def program_job(name: str, settings: dict[str, Any], seed: int, device_name: str
     device = Device(device_name)
     inputs = module.inputs(seed, **config)
     arrays = kernel.arrays(*inputs)
-    buffers = [device.asarray(array, name=a.name) for array, a in zip(arrays, kernel.arguments, strict=True)]
+    buffers = kernel.upload(arrays, device)
     # What the result should be may depend on settings that the inputs do not show (causal).
     wanted = {key: value for key, value in config.items() if key in inspect.signature(module.reference).parameters}
     return Job(

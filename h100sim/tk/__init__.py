@@ -8,11 +8,15 @@ arrival.
 
 from . import cluster, tma, warp, warpgroup
 from .builder import MAX_SHARED_BYTES
+from .choices import maximum, minimum, select, var
 from .control import blockIdx, elect, gridDim, laneid, warpgroups, warpid, warps, when
 from .control import range_ as range
+from .elements import atomic_add, read, write
+from .floats import Float, FloatVar, exp2, log2, rcp, rsqrt, to_float, to_int
 from .kernel import Argument, DebugInfo, Kernel, Parameter, kernel
-from .register_tiles import col_vec, row_vec, rt
-from .scalars import Int, Pred, Ring, Var, maximum, minimum, ring, select, var
+from .register_tiles import rt
+from .register_vectors import col_vec, row_vec, rv
+from .scalars import Int, Pred, Ring, Var, ring
 from .semaphores import (
     Barrier,
     Semaphore,
@@ -27,13 +31,15 @@ from .semaphores import (
     sync,
     wait,
 )
-from .tiles import bf16, fl, fp8e4m3, fp8e5m2, gl, half, st, sv
+from .tiles import bf16, fl, fp8e4m3, fp8e5m2, gl, half, int32, st, sv
 
 __all__ = [
     "MAX_SHARED_BYTES",
     "Argument",
     "Barrier",
     "DebugInfo",
+    "Float",
+    "FloatVar",
     "Int",
     "Kernel",
     "Parameter",
@@ -42,12 +48,14 @@ __all__ = [
     "Semaphore",
     "Var",
     "arrive",
+    "atomic_add",
     "barrier",
     "bf16",
     "blockIdx",
     "cluster",
     "col_vec",
     "elect",
+    "exp2",
     "fence_mbarrier_init",
     "fence_proxy_async",
     "fl",
@@ -57,15 +65,21 @@ __all__ = [
     "gridDim",
     "half",
     "init_semaphore",
+    "int32",
     "invalidate_semaphore",
     "kernel",
     "laneid",
+    "log2",
     "maximum",
     "minimum",
     "range",
+    "rcp",
+    "read",
     "ring",
     "row_vec",
+    "rsqrt",
     "rt",
+    "rv",
     "select",
     "semaphore",
     "semaphores",
@@ -73,6 +87,8 @@ __all__ = [
     "sv",
     "sync",
     "tma",
+    "to_float",
+    "to_int",
     "var",
     "wait",
     "warp",
@@ -81,4 +97,5 @@ __all__ = [
     "warpid",
     "warps",
     "when",
+    "write",
 ]

@@ -147,7 +147,7 @@ class Builder:
         """
         if name not in self._cached:
             self._cached[name] = f"%{name}"
-            types = {"r": "b32", "rd": "b64", "p": "pred"}
+            types = {"r": "b32", "rd": "b64", "p": "pred", "f": "f32"}
             self.declare(f".reg .{types[kind]} %{name}")
             prologue = [Line(i.format(d=f"%{name}") + ";", self.entry_location, 0) for i in instructions]
             at = self._prologue_end

@@ -187,6 +187,15 @@ def warp_rank_in_group() -> str:
     return current().once("warp_in_group", "r", f"and.b32 {{d}}, {warp}, 3")
 
 
+def warp_rank_in(group_warps: int) -> Int:
+    """Return the warp's rank in its group of ``group_warps`` consecutive warps."""
+    if group_warps == 4:
+        return Int(warp_rank_in_group(), nonnegative=True)
+    first = current().scope.warps[0] % group_warps
+    rank = Int(warp_rank(), nonnegative=True)
+    return (rank - first) % group_warps if first else rank % group_warps
+
+
 def lane() -> str:
     """Return the register with the thread's lane."""
     return current().once("lane", "r", "mov.u32 {d}, %laneid")

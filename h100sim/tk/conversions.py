@@ -53,3 +53,39 @@ def _widen_half(packed: str, low: str, high: str) -> None:
     builder.emit(f"mov.b32 {{{halves[0]}, {halves[1]}}}, {packed}")
     builder.emit(f"cvt.f32.f16 {low}, {halves[0]}")
     builder.emit(f"cvt.f32.f16 {high}, {halves[1]}")
+
+
+def convert_element(source: str, from_dtype: ElementType, to_dtype: ElementType, into: str | None = None) -> str:
+    """Emit the conversion of one element in a register of its own; return the register (``into``, or a new one)."""
+    result = source if from_dtype is to_dtype else narrowed(widened(source, from_dtype), to_dtype)
+    if into is None:
+        return result
+    current().emit(f"mov.{'f32' if to_dtype is fl else 'b16'} {into}, {result}")
+    return into
+
+
+def widened(raw: str, dtype: ElementType) -> str:
+    """Return an f32 register with the value of an element."""
+    if dtype is fl:
+        return raw
+    builder = current()
+    wide = builder.register("f")
+    if dtype.size_bytes == 1:
+        pair, low, high = builder.register(), builder.register("h"), builder.register("h")
+        builder.emit(f"cvt.rn.f16x2.{dtype}x2 {pair}, {raw}")
+        builder.emit(f"mov.b32 {{{low}, {high}}}, {pair}")
+        raw = low
+    builder.emit(f"cvt.f32.{'bf16' if dtype is bf16 else 'f16'} {wide}, {raw}")
+    return wide
+
+
+def narrowed(value: str, dtype: ElementType) -> str:
+    """Return a register with an f32 rounded to the type of an element."""
+    if dtype is fl:
+        return value
+    register = current().register("h")
+    if dtype in (bf16, half):
+        current().emit(f"cvt.rn.{dtype}.f32 {register}, {value}")
+    else:
+        current().emit(f"cvt.rn.satfinite.{dtype}x2.f32 {register}, 0f00000000, {value}")
+    return register

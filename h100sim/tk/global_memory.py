@@ -136,8 +136,8 @@ def tile_coordinates(tensor: GlobalTensor, rows: int, cols: int, coord: object) 
         ("batch", "depth", "row", "column"), full, (1, 1, rows, cols), (g.batch, g.depth, g.rows, g.cols), strict=True
     ):
         if isinstance(value, int) and not 0 <= value * step < extent:
-            last = -(-extent // step) - 1
-            raise usage(f"{word} coordinate of {tensor} must be from 0 to {last} (it counts tiles), not {value}")
+            last, unit = -(-extent // step) - 1, "elements" if rows == cols == 1 else "tiles"
+            raise usage(f"{word} coordinate of {tensor} must be from 0 to {last} (it counts {unit}), not {value}")
     return full
 
 

@@ -15,11 +15,14 @@ from typing import Any
 import numpy as np
 
 from ..errors import UsageError, Where
-from .builder import Builder, Location, tracing
+from .builder import Builder, Location, current, tracing
+from .floats import Float
 from .global_memory import GlobalTensor, TensorMapSpec
 from .ptx_text import assemble
-from .register_tiles import RegisterTile, RegisterVector
-from .tiles import GlobalLayout, SharedTile, shared_offset
+from .register_tiles import RegisterTile
+from .register_vectors import RegisterVector
+from .scalars import Int
+from .tiles import GlobalLayout, ScalarLayout, SharedTile, fl, int32, shared_offset
 
 #: Spec: CUDA C++ Programming Guide 13.0, "Compute Capabilities": registers of an SM, threads of a CTA.
 _SM_REGISTERS, _MOST_THREADS = 65_536, 1024
@@ -27,21 +30,24 @@ _SM_REGISTERS, _MOST_THREADS = 65_536, 1024
 
 @dataclass(frozen=True)
 class Argument:
-    """A ``gl`` argument: its layout, whether the kernel reads and writes it."""
+    """An argument: its layout (a ``gl``, or a number), whether the kernel reads and writes it."""
 
     name: str
-    layout: GlobalLayout
+    layout: GlobalLayout | ScalarLayout
     is_input: bool
     is_output: bool
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A PTX parameter: the argument it comes from, and the tensor map to encode (None: the pointer itself)."""
+    """A PTX parameter: the argument it comes from, and the tensor map to encode (None: the pointer or number
+    itself). ``declaration``: its text.
+    """
 
     name: str
     argument: int
     map: TensorMapSpec | None
+    declaration: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -79,10 +85,11 @@ class Kernel:
         return f"<tk.Kernel {self.name}: grid {self.grid}, block {self.block}, {self.shared_bytes:,} shared bytes>"
 
     def launch_args(self, *buffers: Any, address_of: Callable[[Any], int]) -> list[Any]:
-        """Return the launch arguments in the order of the PTX parameters: tensor maps, and buffers where it wants
-        pointers.
+        """Return the launch arguments in the order of the PTX parameters: tensor maps, buffers where it wants
+        pointers, and numbers.
 
-        ``buffers``: device memory, one for each ``gl`` argument; ``address_of`` tells where one lies.
+        ``buffers``: device memory for each ``gl`` argument, the number for a scalar one (see :meth:`upload`);
+        ``address_of`` tells where a buffer lies.
         """
         if len(buffers) != len(self.arguments):
             raise UsageError(f"kernel {self.name} must be given {len(self.arguments)} buffers, not {len(buffers)}")
@@ -91,8 +98,16 @@ class Kernel:
             for p in self.parameters
         ]
 
+    def upload(self, arrays: Sequence[np.ndarray], device: Any) -> list[Any]:
+        """Return device memory of a simulated ``device`` for every array, and scalars as they are."""
+        return [
+            device.asarray(array, name=a.name) if isinstance(a.layout, GlobalLayout) else array
+            for array, a in zip(arrays, self.arguments, strict=True)
+        ]
+
     def arrays(self, *inputs: Any) -> list[np.ndarray]:
-        """Return one host array for each argument: the inputs, and outputs filled with NaN patterns (all bits set).
+        """Return one host array for each argument: the inputs (of no dimension for scalars), and outputs filled with
+        NaN patterns (all bits set).
 
         Raises UsageError for inputs of the wrong number, type or shape.
         """
@@ -125,7 +140,7 @@ class Kernel:
         from ..host import Device
 
         gpu = device if isinstance(device, Device) else Device(device) if device else Device()
-        buffers = [gpu.asarray(array, name=a.name) for array, a in zip(arrays, self.arguments, strict=True)]
+        buffers = self.upload(arrays, gpu)
         try:
             function, launch = self.function(), self.launch_args(*buffers, address_of=lambda buffer: buffer.address)
             self.last_run = function(
@@ -133,8 +148,9 @@ class Kernel:
             )
             return tuple(b.numpy() for b, a in zip(buffers, self.arguments, strict=True) if a.is_output)
         finally:
-            for buffer in buffers:
-                buffer.free()
+            for buffer, a in zip(buffers, self.arguments, strict=True):
+                if isinstance(a.layout, GlobalLayout):
+                    buffer.free()
 
     def function(self) -> Any:
         """Return the simulator's function of this kernel, with names for reports, ready to launch or debug."""
@@ -147,13 +163,27 @@ class Kernel:
 
 
 def _input(argument: Argument, value: Any) -> np.ndarray:
-    array = np.ascontiguousarray(value)
     layout = argument.layout
+    if isinstance(layout, ScalarLayout):
+        return _number(argument.name, layout, value)
+    array = np.ascontiguousarray(value)
     if array.shape != layout.shape or array.dtype not in (layout.dtype.natural, layout.dtype.storage):
         raise UsageError(
             f"input {argument.name} must be {layout.dtype.natural} {layout.shape}, not {array.dtype} {array.shape}",
         )
     return array.copy()
+
+
+def _number(name: str, layout: ScalarLayout, value: Any) -> np.ndarray:
+    """Return a scalar argument as an array of no dimension, of its own type."""
+    given, natural = np.asarray(value), layout.dtype.natural
+    fits = given.dtype.kind in "iu" if layout.dtype is int32 else given.dtype.kind in "iuf"
+    if given.ndim or not fits:
+        found = type(value).__name__ if not isinstance(value, np.ndarray) else f"{given.dtype} {given.shape}"
+        raise UsageError(f"input {name} must be {'an integer' if layout.dtype is int32 else 'a number'}, not {found}")
+    if layout.dtype is int32 and not -(1 << 31) <= int(given) < 1 << 31:
+        raise UsageError(f"input {name} must fit 32 bits, not {int(given)}")
+    return given.astype(natural)
 
 
 def _output(argument: Argument) -> np.ndarray:
@@ -167,12 +197,13 @@ def kernel(
     warpgroups: int | None = None,
     warps: int | None = None,
     cluster: int | tuple[int, ...] = 1,
-    **layouts: GlobalLayout,
+    **layouts: Any,
 ) -> Callable[[Callable[..., None]], Kernel]:
     """Trace the decorated function into a :class:`Kernel` of ``grid`` CTAs of ``warpgroups`` (or ``warps``).
 
-    Each parameter of the function is a ``tk.gl``, given as its annotation or as a keyword here. Raises UsageError,
-    with the Python line, for everything that is wrong before it runs.
+    Each parameter of the function is a ``tk.gl``, or a number (``int``: 32 bits; ``float``: f32) that is known only
+    when the kernel runs; it is given as the annotation or as a keyword here. Raises UsageError, with the Python line,
+    for everything that is wrong before it runs.
     """
 
     def trace(function: Callable[..., None]) -> Kernel:
@@ -181,14 +212,34 @@ def kernel(
         count = _warps(warps, warpgroups, where)
         builder = Builder(re.sub(r"\W", "_", function.__name__, flags=re.ASCII), count)
         builder.entry_location = Location(code.co_filename, code.co_firstlineno)
-        tensors = [GlobalTensor(name, layout) for name, layout in _layouts(function, layouts, where).items()]
+        known = _layouts(function, layouts, where)
         with tracing(builder):
-            function(*tensors)
+            values = [_argument(name, layout) for name, layout in known.items()]
+            function(*values)
             builder.end()
             _check_registers(builder, where)
-            return _kernel(builder, tensors, _three("grid", grid, where), _three("cluster", cluster, where))
+            return _kernel(
+                builder,
+                list(zip(known.items(), values, strict=True)),
+                _three("grid", grid, where),
+                _three("cluster", cluster, where),
+            )
 
     return trace
+
+
+#: What numbers as kernel arguments are annotated with: their type in the kernel.
+_SCALARS = {int: int32, float: fl}
+
+
+def _argument(name: str, layout: GlobalLayout | ScalarLayout) -> GlobalTensor | Int | Float:
+    """Return what the traced function is given for an argument. PTX of a number: ``ld.param``."""
+    if isinstance(layout, GlobalLayout):
+        return GlobalTensor(name, layout)
+    symbol = f"{name}_value"
+    if layout.dtype is int32:
+        return Int(current().once(symbol, "r", f"ld.param.u32 {{d}}, [{symbol}]"))
+    return Float(current().once(symbol, "f", f"ld.param.f32 {{d}}, [{symbol}]"))
 
 
 def _warps(warps: int | None, warpgroups: int | None, where: Where) -> int:
@@ -207,18 +258,21 @@ def _three(what: str, value: int | tuple[int, ...], where: Where) -> tuple[int, 
     return (*sizes, 1, 1)[:3]  # type: ignore[return-value]
 
 
-def _layouts(function: Callable[..., None], given: dict[str, GlobalLayout], where: Where) -> dict[str, GlobalLayout]:
+def _layouts(
+    function: Callable[..., None], given: dict[str, Any], where: Where
+) -> dict[str, GlobalLayout | ScalarLayout]:
     parameters = inspect.signature(function).parameters
     for name in given.keys() - parameters.keys():
         raise UsageError(
             f"layout {name} must be that of a parameter of {function.__name__} ({', '.join(parameters)})", where
         )
     layouts = {name: given.get(name, parameter.annotation) for name, parameter in parameters.items()}
+    layouts = {name: ScalarLayout(_SCALARS[x]) if x in (int, float) else x for name, x in layouts.items()}
     for name, layout in layouts.items():
-        if not isinstance(layout, GlobalLayout):
+        if not isinstance(layout, (GlobalLayout, ScalarLayout)):
             found = "nothing" if layout is inspect.Parameter.empty else repr(layout)
             raise UsageError(
-                f"parameter {name} must be annotated with a tk.gl, not {found}",
+                f"parameter {name} must be annotated with a tk.gl, int or float, not {found}",
                 where,
                 "or be given one as tk.kernel(..., NAME=tk.gl(...)), as files with postponed annotations need",
             )
@@ -247,15 +301,26 @@ def _check_registers(builder: Builder, where: Where) -> None:
 
 
 def _kernel(
-    builder: Builder, tensors: list[GlobalTensor], grid: tuple[int, int, int], cluster: tuple[int, int, int]
+    builder: Builder,
+    arguments: list[tuple[tuple[str, GlobalLayout | ScalarLayout], GlobalTensor | Int | Float]],
+    grid: tuple[int, int, int],
+    cluster: tuple[int, int, int],
 ) -> Kernel:
     parameters: list[Parameter] = []
-    for i, tensor in enumerate(tensors):
-        parameters += [Parameter(name, i, spec) for name, spec in tensor.maps.items()]
-        parameters += [Parameter(f"{tensor.name}_ptr", i, None)] if tensor.has_pointer else []
+    described: list[Argument] = []
+    for i, ((name, layout), value) in enumerate(arguments):
+        if not isinstance(value, GlobalTensor):
+            kind = "u32" if layout.dtype is int32 else "f32"
+            parameters.append(Parameter(f"{name}_value", i, None, f".param .{kind} {name}_value"))
+            described.append(Argument(name, layout, True, False))
+            continue
+        for symbol, spec in value.maps.items():
+            parameters.append(Parameter(symbol, i, spec, f".param .align 64 .b8 {symbol}[128]"))
+        if value.has_pointer:
+            parameters.append(Parameter(f"{name}_ptr", i, None, f".param .u64 {name}_ptr"))
+        described.append(Argument(name, layout, value.is_read or not value.is_written, value.is_written))
     block = (32 * builder.warps, 1, 1)
-    ptx, source_map = assemble(builder, [(p.name, p.map is not None) for p in parameters], block, cluster)
-    arguments = tuple(Argument(t.name, t.layout, t.is_read or not t.is_written, t.is_written) for t in tensors)
+    ptx, source_map = assemble(builder, [p.declaration for p in parameters], block, cluster)
     return Kernel(
         builder.name,
         ptx,
@@ -265,7 +330,7 @@ def _kernel(
         block,
         cluster,
         builder.shared_bytes,
-        arguments,
+        tuple(described),
         tuple(parameters),
     )
 

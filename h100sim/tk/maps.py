@@ -12,9 +12,12 @@ import struct
 from collections.abc import Callable, Iterator
 
 from .builder import current, usage
-from .conversions import convert_registers
-from .register_tiles import RegisterTile, RegisterVector
+from .conversions import convert_element, convert_registers
+from .floats import Number, immediate, number
+from .register_tiles import RegisterTile
+from .register_vectors import RegisterVector
 from .tiles import bf16, fl, half
+from .vector_moves import relayout
 
 Registers = RegisterTile | RegisterVector
 
@@ -27,13 +30,6 @@ _BINARY = {
     "min": "min.f32",
 }
 _LOG2_E, _LN_2 = math.log2(math.e), math.log(2.0)
-
-
-def immediate(value: float) -> str:
-    """Return a Python number as a PTX f32 immediate, rounded to nearest. Raises UsageError for anything else."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise usage(f"scalar operand must be a Python number, not {type(value).__name__}")
-    return f"0f{struct.unpack('<I', struct.pack('<f', value))[0]:08x}"
 
 
 def require_f32(operation: str, *operands: Registers) -> None:
@@ -58,6 +54,8 @@ def _fill(name: str, f32: float, what: str) -> Callable[[Registers], None]:
         if dst.dtype is not fl:
             word = _packed(dst, word)
         kind = "f32" if dst.dtype is fl else "b32"
+        if isinstance(dst, RegisterVector) and dst.dtype is not fl:
+            kind, word = "b16", f"0x{word[-4:]}"
         for register in dst.registers:
             current().emit(f"mov.{kind} {register}, {word}")
 
@@ -88,9 +86,7 @@ def copy(dst: Registers, src: Registers) -> None:
         if not isinstance(x, (RegisterTile, RegisterVector)):
             raise usage(f"warp.copy operand must be a register tile or vector, not {type(x).__name__}")
     if isinstance(dst, RegisterVector) or isinstance(src, RegisterVector):
-        require_f32("warp.copy", dst, src)
-        for d, s in zip(dst.registers, src.registers, strict=True):
-            current().emit(f"mov.f32 {d}, {s}")
+        _copy_vector(dst, src)
         return
     if (dst.rows, dst.cols, dst.layout) != (src.rows, src.cols, src.layout):
         raise usage(f"warp.copy operands must have one shape and layout, not {dst} and {src}")
@@ -99,6 +95,16 @@ def copy(dst: Registers, src: Registers) -> None:
     for i in range(dst.height):
         for j in range(dst.width):
             convert_registers(src.base(i, j), src.dtype, dst.dtype, into=dst.base(i, j))
+
+
+def _copy_vector(dst: Registers, src: Registers) -> None:
+    if not isinstance(dst, RegisterVector) or not isinstance(src, RegisterVector) or dst.length != src.length:
+        raise usage(f"warp.copy operands must have one shape, not {dst} and {src}")
+    if dst.layout != src.layout:
+        relayout(dst, src)
+        return
+    for d, s in zip(dst.registers, src.registers, strict=True):
+        convert_element(s, src.dtype, dst.dtype, d)
 
 
 # --- one operand ------------------------------------------------------------------------------------------------------
@@ -131,15 +137,15 @@ relu = _unary("relu", "the value, or 0 for negative ones,", "max.f32 {d}, {s}, 0
 # --- two operands -----------------------------------------------------------------------------------------------------
 
 
-def _binary(name: str, what: str) -> Callable[[Registers, Registers, Registers | float], None]:
-    def apply(dst: Registers, a: Registers, b: Registers | float) -> None:
+def _binary(name: str, what: str) -> Callable[[Registers, Registers, Registers | Number], None]:
+    def apply(dst: Registers, a: Registers, b: Registers | Number) -> None:
         operation = f"warp.{name}"
         require_f32(operation, dst, a)
         if isinstance(b, (RegisterTile, RegisterVector)):
             require_f32(operation, dst, b)
             others: Iterator[str] = iter(b.registers)
         else:
-            others = iter([immediate(b)] * len(dst.registers))
+            others = iter([number(b)] * len(dst.registers))
         for d, x, y in zip(dst.registers, a.registers, others, strict=True):
             current().emit(f"{_BINARY[name]} {d}, {x}, {y}")
 
@@ -153,14 +159,14 @@ div = _binary("div", "a / b, approximately")
 maximum, minimum = _binary("max", "the larger of a and b"), _binary("min", "the smaller of a and b")
 
 
-def fma(dst: Registers, a: Registers, b: float, c: Registers | float) -> None:
+def fma(dst: Registers, a: Registers, b: Number, c: Registers | Number) -> None:
     """Set every element of ``dst`` to a b + c with one rounding; ``b`` is a number, ``c`` a number or like ``a``."""
     require_f32("warp.fma", dst, a)
     if isinstance(c, (RegisterTile, RegisterVector)):
         require_f32("warp.fma", dst, c)
-    thirds = c.registers if isinstance(c, (RegisterTile, RegisterVector)) else [immediate(c)] * len(dst.registers)
+    thirds = c.registers if isinstance(c, (RegisterTile, RegisterVector)) else [number(c)] * len(dst.registers)
     for d, x, z in zip(dst.registers, a.registers, thirds, strict=True):
-        current().emit(f"fma.rn.f32 {d}, {x}, {immediate(b)}, {z}")
+        current().emit(f"fma.rn.f32 {d}, {x}, {number(b)}, {z}")
 
 
 # --- a tile and a vector ----------------------------------------------------------------------------------------------
@@ -174,7 +180,10 @@ def elements(tile: RegisterTile) -> Iterator[tuple[str, int, int]]:
         for j in range(tile.width):
             for index, register in enumerate(tile.base(i, j)):
                 k, e = divmod(index, 2)
-                yield register, 2 * i + k % 2, 4 * j + 2 * (k // 2) + e
+                if tile.layout == "row":
+                    yield register, 2 * i + k % 2, 4 * j + 2 * (k // 2) + e
+                else:
+                    yield register, 4 * i + 2 * (k // 2) + e, 2 * j + k % 2
 
 
 def require_vector(operation: str, tile: RegisterTile, vector: RegisterVector, axis: str) -> None:
@@ -182,9 +191,11 @@ def require_vector(operation: str, tile: RegisterTile, vector: RegisterVector, a
     require_f32(operation, tile)
     if not isinstance(tile, RegisterTile):
         raise usage(f"{operation} operand must be a register tile, not {tile}")
-    wanted = RegisterVector(axis, tile.rows if axis == "row" else tile.cols)
+    layout = "ortho" if (axis == "row") == (tile.layout == "row") else "align"
+    wanted = RegisterVector(layout, tile.rows if axis == "row" else tile.cols)
     if not isinstance(vector, RegisterVector) or str(vector) != str(wanted):
-        raise usage(f"{operation} vector must be a {wanted} of {tile}, not {vector}")
+        kind = "col_vec" if axis == "row" else "row_vec"
+        raise usage(f"{operation} vector must be the {kind} of {tile}, {wanted}, not {vector}")
 
 
 def _broadcast(name: str, axis: str) -> Callable[[RegisterTile, RegisterTile, RegisterVector], None]:

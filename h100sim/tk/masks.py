@@ -6,45 +6,46 @@ from collections.abc import Callable
 
 from .builder import current
 from .control import lane
-from .maps import immediate, require_f32
+from .floats import Number, number
+from .maps import require_f32
 from .register_tiles import RegisterTile
 from .scalars import Int, Scalar, text
 from .tiles import BASE_ROWS, require_int
 
 
-def tril(dst: RegisterTile, src: RegisterTile, diagonal: Scalar = 0, value: float = 0.0) -> None:
+def tril(dst: RegisterTile, src: RegisterTile, diagonal: Scalar = 0, value: Number = 0.0) -> None:
     """Keep elements with column <= row + ``diagonal``; the others become ``value``. Rows and columns count in this
     warp's tile.
     """
     _mask("warp.tril", dst, src, _distance(diagonal), lambda r, c: c - r, "ge", value)
 
 
-def triu(dst: RegisterTile, src: RegisterTile, diagonal: Scalar = 0, value: float = 0.0) -> None:
+def triu(dst: RegisterTile, src: RegisterTile, diagonal: Scalar = 0, value: Number = 0.0) -> None:
     """Keep elements with column >= row + ``diagonal``; the others become ``value``."""
     _mask("warp.triu", dst, src, _distance(diagonal), lambda r, c: c - r, "le", value)
 
 
-def make_causal(dst: RegisterTile, src: RegisterTile, row: Scalar, col: Scalar, value: float) -> None:
+def make_causal(dst: RegisterTile, src: RegisterTile, row: Scalar, col: Scalar, value: Number) -> None:
     """Keep elements that are not above the diagonal of a whole matrix, where this warp's tile begins at (row, col)."""
     tril(dst, src, require_int(row, "row") - require_int(col, "col"), value)
 
 
-def left_fill(dst: RegisterTile, src: RegisterTile, col: Scalar, value: float) -> None:
+def left_fill(dst: RegisterTile, src: RegisterTile, col: Scalar, value: Number) -> None:
     """Fill columns before ``col``."""
     _mask("warp.left_fill", dst, src, _from_column(col), lambda r, c: c, "le", value)
 
 
-def right_fill(dst: RegisterTile, src: RegisterTile, col: Scalar, value: float) -> None:
+def right_fill(dst: RegisterTile, src: RegisterTile, col: Scalar, value: Number) -> None:
     """Fill columns from ``col`` on."""
     _mask("warp.right_fill", dst, src, _from_column(col), lambda r, c: c, "gt", value)
 
 
-def upper_fill(dst: RegisterTile, src: RegisterTile, row: Scalar, value: float) -> None:
+def upper_fill(dst: RegisterTile, src: RegisterTile, row: Scalar, value: Number) -> None:
     """Fill rows before ``row``."""
     _mask("warp.upper_fill", dst, src, _from_row(row), lambda r, c: r, "le", value)
 
 
-def lower_fill(dst: RegisterTile, src: RegisterTile, row: Scalar, value: float) -> None:
+def lower_fill(dst: RegisterTile, src: RegisterTile, row: Scalar, value: Number) -> None:
     """Fill rows from ``row`` on."""
     _mask("warp.lower_fill", dst, src, _from_row(row), lambda r, c: r, "gt", value)
 
@@ -76,14 +77,14 @@ def _mask(
     limit: Int,
     position: Callable[[int, int], int],
     relation: str,
-    value: float,
+    value: Number,
 ) -> None:
     """Keep elements for which ``limit <relation> position(row, col)``, row and column without the lane's share of
     them.
     """
     require_f32(operation, dst, src)
     builder = current()
-    fill = immediate(value)
+    fill = number(value)
     for i in range(dst.height):
         for j in range(dst.width):
             for index, (d, s) in enumerate(zip(dst.base(i, j), src.base(i, j), strict=True)):

@@ -10,11 +10,11 @@ _KINDS = {"p": "pred", "h": "b16", "r": "b32", "rd": "b64", "f": "f32"}
 
 
 def assemble(
-    builder: Builder, parameters: list[tuple[str, bool]], block: tuple[int, int, int], cluster: tuple[int, int, int]
+    builder: Builder, parameters: list[str], block: tuple[int, int, int], cluster: tuple[int, int, int]
 ) -> tuple[str, dict[int, tuple[str, int]]]:
     """Return the PTX text and its source map (line of the text to Python file and line).
 
-    ``parameters``: (name, whether it is a tensor map) in order.
+    ``parameters``: their declarations in order.
     """
     head = [f".version {_VERSION}", f".target {_TARGET}", ".address_size 64", ""]
     if builder.shared_bytes:
@@ -30,11 +30,8 @@ def assemble(
     return "\n".join(head + body + tail), source_map
 
 
-def _signature(name: str, parameters: list[tuple[str, bool]]) -> list[str]:
-    declared = [
-        f"    .param .align 64 .b8 {parameter}[128]" if is_map else f"    .param .u64 {parameter}"
-        for parameter, is_map in parameters
-    ]
+def _signature(name: str, parameters: list[str]) -> list[str]:
+    declared = [f"    {parameter}" for parameter in parameters]
     return [f".visible .entry {name}(", *(d + "," for d in declared[:-1]), *declared[-1:], ")"]
 
 

@@ -1,7 +1,8 @@
 """Reductions of register tiles to vectors: in each thread first, then by shuffles among the lanes that share a row or
 column.
 
-A row lies in the 4 lanes of a quad, a column in the 8 lanes with equal ``lane % 4``. Butterfly shuffles leave the
+A row of a row-layout tile lies in the 4 lanes of a quad, a column in the 8 lanes with equal ``lane % 4``; in column
+layout it is the other way round. Butterfly shuffles leave the
 same bits in every lane that holds a copy. Spec: PTX ISA 9.1, "shfl.sync".
 """
 
@@ -11,11 +12,12 @@ from collections.abc import Callable
 
 from .builder import current
 from .maps import elements, require_vector
-from .register_tiles import RegisterTile, RegisterVector
+from .register_tiles import RegisterTile
+from .register_vectors import RegisterVector
 
 _OPCODES = {"max": "max.f32", "min": "min.f32", "sum": "add.rn.f32", "prod": "mul.rn.f32"}
-#: Lane distances of the shuffles that combine the copies of a row's or a column's partial results.
-_DISTANCES = {"row": (1, 2), "col": (4, 8, 16)}
+#: Lane distances of the shuffles that combine the copies of a vector's partial results.
+_DISTANCES = {"ortho": (1, 2), "align": (4, 8, 16)}
 
 
 def _reduction(axis: str, name: str) -> Callable[..., None]:
@@ -28,7 +30,7 @@ def _reduction(axis: str, name: str) -> Callable[..., None]:
             require_vector(operation, src, accum, axis)
         for index, parts in enumerate(_parts(src, axis, len(dst.registers))):
             total = _in_thread(opcode, parts)
-            for distance in _DISTANCES[axis]:
+            for distance in _DISTANCES[dst.layout]:
                 total = _shuffled(opcode, total, distance)
             if accum is None:
                 current().emit(f"mov.f32 {dst.registers[index]}, {total}")

@@ -1,4 +1,4 @@
-"""Tiles and vectors in the registers of a warp (rt, and the vectors of their rows and columns).
+"""Tiles in the registers of a warp (rt).
 
 A register tile belongs to a warp: the four warps of a warpgroup hold 16 rows each of a 64-row accumulator.
 """
@@ -17,8 +17,9 @@ class RegisterTile:
     """A tile in the registers of one warp, in base tiles of 16x16.
 
     Layout "row": register k (0 to 3), half e of lane l hold row 8 (k % 2) + l / 4, column 8 (k / 2) + 2 (l % 4) + e.
-    Layout "col" (16-bit types): row 8 (k / 2) + 2 (l % 4) + e, column 8 (k % 2) + l / 4.
-    ``registers`` are base tile after base tile: f32 tiles have one register per (k, e), 16-bit tiles one per k.
+    Layout "col": row 8 (k / 2) + 2 (l % 4) + e, column 8 (k % 2) + l / 4. Base tiles of fp8 have 16x32 elements:
+    quarter e of register k holds row 8 (k % 2) + l / 4, column 16 (k / 2) + 4 (l % 4) + e.
+    ``registers`` are base tile after base tile: f32 tiles have one register per (k, e), others one per k.
     Spec: PTX ISA 9.1, "Register Fragments" of wgmma: a warp's rows of D, and of A in registers; "Matrix Fragments for
     mma.m16n8k16": column layout is that of B.
     """
@@ -53,13 +54,23 @@ class RegisterTile:
     def registers(self) -> tuple[str, ...]:
         if not self._registers:
             count = self.height * self.width * self.per_base
-            self._registers = _declare(self.name, "f32" if self.dtype is fl else "b32", count)
+            self._registers = declare(self.name, "f32" if self.dtype is fl else "b32", count)
         return self._registers
 
     def base(self, i: int, j: int) -> tuple[str, ...]:
         """Return the registers of base tile (i, j)."""
         at = (i * self.width + j) * self.per_base
         return self.registers[at : at + self.per_base]
+
+    def subtile(self, rows: int, index: int) -> RegisterTile:
+        """Return rows [index * rows, (index + 1) * rows) as a tile that shares the registers."""
+        if rows % BASE_ROWS or not 0 <= index < self.rows // max(rows, 1) or rows < BASE_ROWS:
+            raise usage(
+                f"rows of a subtile of {self} must be a multiple of {BASE_ROWS} within it, not part {index} of {rows}"
+            )
+        per = rows // BASE_ROWS
+        chosen = [self.base(i, j) for i in range(index * per, (index + 1) * per) for j in range(self.width)]
+        return RegisterTile(self.dtype, rows, self.cols, self.layout, tuple(r for base in chosen for r in base))
 
     def columns(self, first: int, cols: int) -> RegisterTile:
         """Return columns [first, first + cols) as a tile that shares the registers."""
@@ -71,7 +82,7 @@ class RegisterTile:
         return RegisterTile(self.dtype, self.rows, cols, self.layout, tuple(r for base in chosen for r in base))
 
 
-def _declare(name: str, kind: str, count: int) -> tuple[str, ...]:
+def declare(name: str, kind: str, count: int) -> tuple[str, ...]:
     current().declare(f".reg .{kind} %{name}_<{count}>")
     return tuple(f"%{name}_{i}" for i in range(count))
 
@@ -79,60 +90,13 @@ def _declare(name: str, kind: str, count: int) -> tuple[str, ...]:
 def rt(dtype: ElementType, rows: int, cols: int, layout: str = "row", *, name: str | None = None) -> RegisterTile:
     """Make a register tile of a warp; with 16 rows, a warpgroup of four warps holds 64.
 
-    ``layout``: "row", or "col" for a B operand of ``warp.mma_AB``.
+    ``layout``: "row", or "col" (not of fp8) as for a B operand of ``warp.mma_AB``.
     """
     check_dtype(dtype)
     check_shape("rt", dtype, rows, cols)
-    if layout not in ("row", "col") or (layout == "col" and dtype.size_bytes != 2):
-        raise usage(f"layout of an rt must be row, or col for bf16 and f16, not {layout} for {dtype}")
+    if layout not in ("row", "col") or (layout == "col" and dtype.size_bytes == 1):
+        raise usage(f"layout of an rt must be row, or col for types other than fp8, not {layout} for {dtype}")
     tile = RegisterTile(dtype, rows, cols, layout)
     current().register_tiles.append(tile)
     current().watch(tile, name)
     return tile
-
-
-@dataclass(eq=False)
-class RegisterVector:
-    """One value per row (``axis`` "row": a col_vec) or per column ("col": a row_vec) of a register tile, in f32.
-
-    Row: element 16 i + 8 h + l / 4 in register 2 i + h of lane l (4 lanes hold a copy). Column: element
-    16 j + 8 h + 2 (l % 4) + e in register 4 j + 2 h + e (8 lanes hold a copy).
-    """
-
-    axis: str
-    length: int
-    _registers: tuple[str, ...] = field(default=(), repr=False)
-
-    @property
-    def dtype(self) -> ElementType:
-        return fl
-
-    @property
-    def name(self) -> str:
-        return current().name_of(self, "rv")
-
-    def __str__(self) -> str:
-        return f"{'col_vec' if self.axis == 'row' else 'row_vec'}<{self.length}>"
-
-    @property
-    def registers(self) -> tuple[str, ...]:
-        if not self._registers:
-            self._registers = _declare(self.name, "f32", self.length // 8 if self.axis == "row" else self.length // 4)
-        return self._registers
-
-
-def col_vec(tile: RegisterTile, *, name: str | None = None) -> RegisterVector:
-    """Make a vector with one value for each row of ``tile``."""
-    return _vector("row", tile.rows, name)
-
-
-def row_vec(tile: RegisterTile, *, name: str | None = None) -> RegisterVector:
-    """Make a vector with one value for each column of ``tile``."""
-    return _vector("col", tile.cols, name)
-
-
-def _vector(axis: str, length: int, name: str | None) -> RegisterVector:
-    vector = RegisterVector(axis, length)
-    current().register_tiles.append(vector)
-    current().watch(vector, name)
-    return vector

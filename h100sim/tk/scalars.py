@@ -38,43 +38,43 @@ class Int:
         # A variable changes later, so its sum with 0 is a copy; any other Int is its own sum with 0.
         if isinstance(other, int) and other == 0 and not isinstance(self, Var):
             return self
-        return _arithmetic("add.s32", self, other)
+        return arithmetic("add.s32", self, other)
 
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> Int:
-        return _arithmetic("sub.s32", self, other, keeps_sign=False)
+        return arithmetic("sub.s32", self, other, keeps_sign=False)
 
     def __rsub__(self, other: Any) -> Int:
-        return _arithmetic("sub.s32", other, self, keeps_sign=False)
+        return arithmetic("sub.s32", other, self, keeps_sign=False)
 
     def __neg__(self) -> Int:
-        return _arithmetic("sub.s32", 0, self, keeps_sign=False)
+        return arithmetic("sub.s32", 0, self, keeps_sign=False)
 
     def __mul__(self, other: Any) -> Int:
         if isinstance(other, int) and other > 0 and other & (other - 1) == 0:
             return self << (other.bit_length() - 1)
-        return _arithmetic("mul.lo.s32", self, other)
+        return arithmetic("mul.lo.s32", self, other)
 
     def __rmul__(self, other: Any) -> Int:
         return self * other
 
     def __lshift__(self, other: Any) -> Int:
-        return self if isinstance(other, int) and other == 0 else _arithmetic("shl.b32", self, other)
+        return self if isinstance(other, int) and other == 0 else arithmetic("shl.b32", self, other)
 
     def __rshift__(self, other: Any) -> Int:
-        return _arithmetic("shr.s32", self, other)
+        return arithmetic("shr.s32", self, other)
 
     def __and__(self, other: Any) -> Int:
-        result = _arithmetic("and.b32", self, other)
+        result = arithmetic("and.b32", self, other)
         result.nonnegative = self.nonnegative or is_nonnegative(other)
         return result
 
     def __or__(self, other: Any) -> Int:
-        return _arithmetic("or.b32", self, other)
+        return arithmetic("or.b32", self, other)
 
     def __xor__(self, other: Any) -> Int:
-        return _arithmetic("xor.b32", self, other)
+        return arithmetic("xor.b32", self, other)
 
     __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
 
@@ -206,7 +206,9 @@ class Ring:
         if stages < 1:
             raise usage(f"ring must have at least 1 stage, not {stages}")
         self.stages = stages
-        self.stage, self.phase = var(0), var(0)
+        self.stage, self.phase = (Var(current().register()) for _ in range(2))
+        for part in (self.stage, self.phase):
+            part.set(0)
 
     def advance(self) -> None:
         """Go on to the next slot; after the last one the phase flips."""
@@ -218,34 +220,9 @@ class Ring:
         builder.emit(f"@{wrapped} xor.b32 {self.phase.register}, {self.phase.register}, 1")
 
 
-def var(value: Scalar = 0) -> Var:
-    """Make a variable that a loop of the kernel can change."""
-    result = Var(current().register())
-    result.set(value)
-    return result
-
-
 def ring(stages: int) -> Ring:
     """Make the position in a pipeline of ``stages`` slots; it starts at slot 0, phase 0."""
     return Ring(stages)
-
-
-def select(condition: Pred, yes: Scalar, no: Scalar) -> Int:
-    """Return ``yes`` where the condition holds, else ``no``."""
-    register = current().register()
-    current().emit(f"selp.b32 {register}, {text(yes)}, {text(no)}, {condition.register}")
-    divergent = condition.divergent or is_divergent(yes) or is_divergent(no)
-    return Int(register, is_nonnegative(yes) and is_nonnegative(no), divergent)
-
-
-def minimum(a: Scalar, b: Scalar) -> Int | int:
-    """Return the smaller of two integers."""
-    return min(a, b) if isinstance(a, int) and isinstance(b, int) else _arithmetic("min.s32", a, b)
-
-
-def maximum(a: Scalar, b: Scalar) -> Int | int:
-    """Return the larger of two integers."""
-    return max(a, b) if isinstance(a, int) and isinstance(b, int) else _arithmetic("max.s32", a, b)
 
 
 def is_nonnegative(value: Any) -> bool:
@@ -255,7 +232,7 @@ def is_nonnegative(value: Any) -> bool:
 
 def is_divergent(value: Any) -> bool:
     """Does the value differ between the lanes of a warp?"""
-    return isinstance(value, (Int, Pred)) and value.divergent
+    return bool(getattr(value, "divergent", False))
 
 
 def text(value: Any) -> str:
@@ -272,19 +249,19 @@ def text(value: Any) -> str:
 def quotient(a: Scalar, b: Scalar) -> Int:
     """Return a // b, rounded down as in Python. The divisor must be positive."""
     if _is_power_of_two(a, b):
-        return _arithmetic("shr.s32", a, int(b).bit_length() - 1)
+        return arithmetic("shr.s32", a, int(b).bit_length() - 1)
     if is_nonnegative(a):
-        return _arithmetic("div.u32", a, b)
+        return arithmetic("div.u32", a, b)
     return divide(a, b)[0]
 
 
 def remainder(a: Scalar, b: Scalar) -> Int:
     """Return a % b, from 0 to b - 1 as in Python. The divisor must be positive."""
     if _is_power_of_two(a, b):
-        result = _arithmetic("and.b32", a, int(b) - 1)
+        result = arithmetic("and.b32", a, int(b) - 1)
         result.nonnegative = True
         return result
-    return _arithmetic("rem.u32", a, b) if is_nonnegative(a) else divide(a, b)[1]
+    return arithmetic("rem.u32", a, b) if is_nonnegative(a) else divide(a, b)[1]
 
 
 def divide(a: Scalar, b: Scalar) -> tuple[Int, Int]:
@@ -292,8 +269,8 @@ def divide(a: Scalar, b: Scalar) -> tuple[Int, Int]:
     if _is_power_of_two(a, b):
         return quotient(a, b), remainder(a, b)
     kind = "u32" if is_nonnegative(a) else "s32"
-    q = _arithmetic(f"div.{kind}", a, b)
-    r = _arithmetic("sub.s32", a, _arithmetic("mul.lo.s32", q, b))
+    q = arithmetic(f"div.{kind}", a, b)
+    r = arithmetic("sub.s32", a, arithmetic("mul.lo.s32", q, b))
     if kind == "s32":
         below = r < 0
         current().emit(f"@{below.register} add.s32 {q.register}, {q.register}, -1")
@@ -308,7 +285,7 @@ def _is_power_of_two(a: Any, b: Any) -> bool:
     return isinstance(a, Int) and isinstance(b, int) and b & (b - 1) == 0
 
 
-def _arithmetic(opcode: str, a: Any, b: Any, keeps_sign: bool = True) -> Int:
+def arithmetic(opcode: str, a: Any, b: Any, keeps_sign: bool = True) -> Int:
     operands = text(a), text(b)
     register = current().register()
     current().emit(f"{opcode} {register}, {operands[0]}, {operands[1]}")

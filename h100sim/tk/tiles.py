@@ -18,6 +18,7 @@ from .scalars import Int, Scalar, text
 
 bf16, half, fl = element_type("bf16"), element_type("f16"), element_type("f32")
 fp8e4m3, fp8e5m2 = element_type("e4m3"), element_type("e5m2")
+int32 = element_type("s32")
 _LEGAL = (bf16, half, fl, fp8e4m3, fp8e5m2)
 
 #: Tiles in shared memory begin at multiples of this, as in ThunderKittens: the XOR uses address bits 7 to 9.
@@ -56,6 +57,8 @@ class SharedAddress:
         """Return the address of element ``index`` of an array."""
         if isinstance(index, int):
             return SharedAddress(self.register, self.offset + index * stride_bytes)
+        if stride_bytes == 1:
+            return SharedAddress((Int(self.register) + index).register, self.offset)
         register = current().register()
         current().emit(f"mad.lo.s32 {register}, {text(index)}, {stride_bytes}, {self.register}")
         return SharedAddress(register, self.offset)
@@ -124,6 +127,16 @@ class SharedTile:
             stride *= n
         address = self.address.plus(index, stride)
         return SharedTile(self.dtype, self.rows, self.cols, self.swizzle, self.count[1:], address, self.root or self)
+
+    def offset_of(self, row: Scalar, col: Scalar) -> Scalar:
+        """Return the byte at which an element begins in the tile."""
+        size = self.dtype.size_bytes
+        if not self.swizzle:
+            return (row * self.cols + col) * size
+        panel, inside = col // self.panel_cols, col % self.panel_cols
+        line = row * self.swizzle
+        flip = ((line >> 7) & (self.swizzle // 16 - 1)) << 4
+        return panel * (self.rows * self.swizzle) + line + ((inside * size) ^ flip)
 
     def panels(self, first: int, cols: int) -> SharedTile:
         """Return the column slice [first, first + cols) as a tile of its own; both must be multiples of the panel
@@ -226,6 +239,17 @@ def sv(dtype: ElementType, length: int, *, count: int = 1, name: str | None = No
 
 
 @dataclass(frozen=True)
+class ScalarLayout:
+    """A number as kernel argument: ``int32``, or ``fl``."""
+
+    dtype: ElementType
+    shape: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return str(self.dtype)
+
+
+@dataclass(frozen=True)
 class GlobalLayout:
     """A contiguous row-major tensor in global memory, {batch, depth, rows, cols}; missing dimensions are 1."""
 
@@ -246,17 +270,21 @@ class GlobalLayout:
 
 
 def gl(dtype: ElementType, *shape: int) -> GlobalLayout:
-    """Describe a kernel argument in global memory by its element type and 1 to 4 dimensions, columns last."""
-    check_dtype(dtype)
+    """Describe a kernel argument in global memory by its element type and 1 to 4 dimensions, columns last. Integers
+    (``tk.int32``) are for :func:`h100sim.tk.read` and its kin; tiles hold floating point.
+    """
+    check_dtype(dtype, int32)
     if not 1 <= len(shape) <= 4 or any(not isinstance(n, int) or n < 1 for n in shape):
         raise usage(f"gl must have one to four positive dimensions, not {shape}")
     batch, depth, rows, cols = (1,) * (4 - len(shape)) + tuple(shape)
     return GlobalLayout(dtype, batch, depth, rows, cols, len(shape))
 
 
-def check_dtype(dtype: object) -> None:
-    if dtype not in _LEGAL:
-        raise usage(f"element type must be one of {', '.join(map(str, _LEGAL))}, not {dtype}")
+def check_dtype(dtype: object, *more: ElementType) -> None:
+    """Raise UsageError unless ``dtype`` is a type of tiles or one of ``more``."""
+    legal = (*_LEGAL, *more)
+    if dtype not in legal:
+        raise usage(f"element type must be one of {', '.join(map(str, legal))}, not {dtype}")
 
 
 def check_shape(kind: str, dtype: ElementType, rows: int, cols: int) -> None:

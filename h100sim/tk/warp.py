@@ -44,7 +44,8 @@ from .maps import maximum as max
 from .maps import minimum as min
 from .masks import left_fill, lower_fill, make_causal, right_fill, tril, triu, upper_fill
 from .reductions import col_max, col_min, col_prod, col_sum, row_max, row_min, row_prod, row_sum
-from .register_tiles import RegisterTile, RegisterVector
+from .register_tiles import RegisterTile
+from .register_vectors import RegisterVector
 from .scalars import Scalar
 from .semaphores import Semaphore
 from .semaphores import arrive as arrive_one

@@ -13,7 +13,8 @@ from .builder import current, require_scope, usage
 from .control import elect, lane, warp_rank_in_group
 from .descriptors import STEP_BYTES, operand
 from .global_memory import GlobalTensor
-from .register_tiles import RegisterTile, RegisterVector
+from .register_tiles import RegisterTile
+from .register_vectors import RegisterVector
 from .scalars import Int, Scalar, text
 from .semaphores import Barrier, Semaphore, barrier
 from .semaphores import arrive as arrive_one

@@ -235,9 +235,9 @@ REFUSED = [
     (lambda: tk.warp.exp(tk.rt(tk.fl, 16, 16), tk.rt(tk.fl, 16, 32)),
      "warp.exp operands must have one shape, not rt<f32, 16, 16> and rt<f32, 16, 32>"),
     (lambda: tk.warp.row_max(tk.row_vec(tk.rt(tk.fl, 16, 32)), tk.rt(tk.fl, 16, 32)),
-     "warp.row_max vector must be a col_vec<16> of rt<f32, 16, 32>, not row_vec<32>"),
+     "warp.row_max vector must be the col_vec of rt<f32, 16, 32>, rv<f32, 16, ortho>, not rv<f32, 32, align>"),
     (lambda: tk.warp.mul(tk.rt(tk.fl, 16, 16), tk.rt(tk.fl, 16, 16), "2"),
-     "scalar operand must be a Python number, not str"),
+     "scalar operand must be a Python number or a tk.Float, not str"),
     (lambda: tk.warpgroup.store(tk.st(tk.bf16, 64, 32), tk.rt(tk.fl, 16, 64)),
      "warpgroup.store shared tile must be 64x64 (4 warps with rt<f32, 16, 64>), not 64x32"),
 ]  # fmt: skip
@@ -307,7 +307,10 @@ def test_registers_that_nobody_gives_back_are_refused():
 @pytest.mark.parametrize(
     "call, message",
     [
-        (lambda: tk.kernel(grid=1, warps=1)(lambda X: None), "parameter X must be annotated with a tk.gl, not nothing"),
+        (
+            lambda: tk.kernel(grid=1, warps=1)(lambda X: None),
+            "parameter X must be annotated with a tk.gl, int or float, not nothing",
+        ),
         (lambda: tk.kernel(grid=1)(lambda: None), "kernel must be given either warpgroups or warps"),
         (lambda: tk.kernel(grid=1, warpgroups=9)(lambda: None), "warps of a CTA must be from 1 to 32, not 36"),
         (lambda: tk.kernel(grid=0, warps=1)(lambda: None), "grid must be one to three positive integers, not 0"),
