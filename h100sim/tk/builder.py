@@ -257,9 +257,7 @@ def current() -> Builder:
     """Return the kernel that is being traced. Raises UsageError outside of a trace."""
     builder = _current.get()
     if builder is None:
-        raise UsageError(
-            "tk operation must be inside a function that tk.kernel traces, not outside", Where(source=str(here()))
-        )
+        raise UsageError("tk operation must be inside a function that tk.kernel traces, not outside", Where(source=str(here())))
     return builder
 
 

@@ -76,14 +76,8 @@ def warpgroups(*ranks: int, name: str | None = None) -> Iterator[Int | int]:
     legal = len(scope.warps) // 4
     if len(scope.warps) % 4:
         raise usage(f"warps of a CTA must be a multiple of 4 for tk.warpgroups, not {len(scope.warps)}")
-    if (
-        not ranks
-        or list(ranks) != list(range(ranks[0], ranks[0] + len(ranks)))
-        or not 0 <= ranks[0] <= ranks[-1] < legal
-    ):
-        raise usage(
-            f"warpgroups must be consecutive ones of the {legal} in the CTA, not {', '.join(map(str, ranks)) or 'none'}"
-        )
+    if not ranks or list(ranks) != list(range(ranks[0], ranks[0] + len(ranks))) or not 0 <= ranks[0] <= ranks[-1] < legal:
+        raise usage(f"warpgroups must be consecutive ones of the {legal} in the CTA, not {', '.join(map(str, ranks)) or 'none'}")
     builder.label_of_role(name or (f"warpgroup {ranks[0]}" if len(ranks) == 1 else "warpgroup"), ranks)
     inner = Scope("warpgroup", tuple(w for r in ranks for w in range(4 * r, 4 * r + 4)))
     with _guarded("tk.warpgroups block", *_outside(warpgroup_rank, ranks, legal), stem="END_ROLE", scope=inner):
@@ -102,9 +96,7 @@ def warps(*ranks: int) -> Iterator[None]:
     of_group = scope.level == "warpgroup"
     legal = 4 if of_group else len(scope.warps)
     if len(ranks) != 1 or not 0 <= ranks[0] < legal:
-        raise usage(
-            f"tk.warps must be given one rank from 0 to {legal - 1}, not {', '.join(map(str, ranks)) or 'none'}"
-        )
+        raise usage(f"tk.warps must be given one rank from 0 to {legal - 1}, not {', '.join(map(str, ranks)) or 'none'}")
     rank = ranks[0]
     inner = tuple(4 * g + rank for g in scope.warpgroups) if of_group else (rank,)
     guards = _outside(warp_rank_in_group if of_group else warp_rank, (rank,), legal)

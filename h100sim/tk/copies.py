@@ -36,15 +36,11 @@ def start_load(
 
 def _mask_register(mask: Scalar) -> str:
     register = current().register("h")
-    current().emit(
-        f"cvt.u16.u32 {register}, {mask.register}" if isinstance(mask, Int) else f"mov.b16 {register}, {mask}"
-    )
+    current().emit(f"cvt.u16.u32 {register}, {mask.register}" if isinstance(mask, Int) else f"mov.b16 {register}, {mask}")
     return register
 
 
-def start_store(
-    operation: str, opcode: str, dst: GlobalTensor, src: SharedTile | SharedVector, coord: tuple[Scalar, ...]
-) -> None:
+def start_store(operation: str, opcode: str, dst: GlobalTensor, src: SharedTile | SharedVector, coord: tuple[Scalar, ...]) -> None:
     """Emit a copy or reduction of a tile into global memory and close its bulk group. ``opcode`` holds ``{rank}``."""
     require_scope(operation, "thread")
     dst = require_tensor(dst, f"{operation} destination")

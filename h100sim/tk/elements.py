@@ -84,9 +84,7 @@ def _address(operation: str, place: _Place, coord: Any) -> tuple[str, str, Eleme
         return "shared", _of_vector(operation, place, given), place.dtype, divergent
     if isinstance(place, SharedTile):
         return "shared", _of_tile(operation, place, given), place.dtype, divergent
-    raise usage(
-        f"{operation} must be given a gl argument, a shared tile or a shared vector, not {type(place).__name__}"
-    )
+    raise usage(f"{operation} must be given a gl argument, a shared tile or a shared vector, not {type(place).__name__}")
 
 
 def _of_tensor(tensor: GlobalTensor, coord: Any) -> str:

@@ -84,9 +84,7 @@ def _spec(tensor: GlobalTensor, tile: SharedTile | SharedVector) -> tuple[Tensor
         if tile.cols > _MOST_BOX:
             raise usage(f"columns of a row-major tile that TMA copies must be at most {_MOST_BOX}, not {tile.cols}")
         dims, strides = (g.cols, g.rows, g.depth, g.batch), (g.cols * size, plane, g.depth * plane)
-        return TensorMapSpec(
-            dtype, dims, strides, (tile.cols, tile.rows, 1, 1), "none"
-        ), f"{tile.rows}x{tile.cols}_row_major"
+        return TensorMapSpec(dtype, dims, strides, (tile.cols, tile.rows, 1, 1), "none"), f"{tile.rows}x{tile.cols}_row_major"
     if g.cols % panel:
         raise usage(
             f"columns of {tensor} must be a multiple of {panel}, the tile's swizzle width, not {g.cols}",

@@ -93,10 +93,7 @@ class Kernel:
         """
         if len(buffers) != len(self.arguments):
             raise UsageError(f"kernel {self.name} must be given {len(self.arguments)} buffers, not {len(buffers)}")
-        return [
-            buffers[p.argument] if p.map is None else p.map.encode(address_of(buffers[p.argument]))
-            for p in self.parameters
-        ]
+        return [buffers[p.argument] if p.map is None else p.map.encode(address_of(buffers[p.argument])) for p in self.parameters]
 
     def upload(self, arrays: Sequence[np.ndarray], device: Any) -> list[Any]:
         """Return device memory of a simulated ``device`` for every array, and scalars as they are."""
@@ -258,14 +255,10 @@ def _three(what: str, value: int | tuple[int, ...], where: Where) -> tuple[int, 
     return (*sizes, 1, 1)[:3]  # type: ignore[return-value]
 
 
-def _layouts(
-    function: Callable[..., None], given: dict[str, Any], where: Where
-) -> dict[str, GlobalLayout | ScalarLayout]:
+def _layouts(function: Callable[..., None], given: dict[str, Any], where: Where) -> dict[str, GlobalLayout | ScalarLayout]:
     parameters = inspect.signature(function).parameters
     for name in given.keys() - parameters.keys():
-        raise UsageError(
-            f"layout {name} must be that of a parameter of {function.__name__} ({', '.join(parameters)})", where
-        )
+        raise UsageError(f"layout {name} must be that of a parameter of {function.__name__} ({', '.join(parameters)})", where)
     layouts = {name: given.get(name, parameter.annotation) for name, parameter in parameters.items()}
     layouts = {name: ScalarLayout(_SCALARS[x]) if x in (int, float) else x for name, x in layouts.items()}
     for name, layout in layouts.items():
@@ -339,9 +332,7 @@ def _debug(builder: Builder) -> DebugInfo:
     return DebugInfo(
         roles=tuple(sorted(builder.roles, key=lambda role: role[1])),
         tiles=tuple(_tile(t) for t in builder.shared_tiles),
-        semaphores=tuple(
-            {"name": s.name, "offset": shared_offset(s.address), "count": s.count} for s in builder.semaphores
-        ),
+        semaphores=tuple({"name": s.name, "offset": shared_offset(s.address), "count": s.count} for s in builder.semaphores),
         registers=tuple(_register_tile(t) for t in builder.register_tiles),
     )
 

@@ -125,9 +125,7 @@ def _unary(name: str, what: str, *steps: str) -> Callable[[Registers, Registers]
 exp2 = _unary("exp2", "2 to the power", "ex2.approx.ftz.f32 {d}, {s}")
 exp = _unary("exp", "e to the power", f"mul.rn.f32 {{d}}, {{s}}, {immediate(_LOG2_E)}", "ex2.approx.ftz.f32 {d}, {d}")
 log2 = _unary("log2", "the binary logarithm", "lg2.approx.ftz.f32 {d}, {s}")
-log = _unary(
-    "log", "the natural logarithm", "lg2.approx.ftz.f32 {d}, {s}", f"mul.rn.f32 {{d}}, {{d}}, {immediate(_LN_2)}"
-)
+log = _unary("log", "the natural logarithm", "lg2.approx.ftz.f32 {d}, {s}", f"mul.rn.f32 {{d}}, {{d}}, {immediate(_LN_2)}")
 rsqrt = _unary("rsqrt", "1 over the square root", "rsqrt.approx.ftz.f32 {d}, {s}")
 rcp = _unary("rcp", "1 over the value", "rcp.approx.ftz.f32 {d}, {s}")
 absolute = _unary("abs", "the absolute value", "abs.f32 {d}, {s}")

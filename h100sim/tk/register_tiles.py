@@ -65,9 +65,7 @@ class RegisterTile:
     def subtile(self, rows: int, index: int) -> RegisterTile:
         """Return rows [index * rows, (index + 1) * rows) as a tile that shares the registers."""
         if rows % BASE_ROWS or not 0 <= index < self.rows // max(rows, 1) or rows < BASE_ROWS:
-            raise usage(
-                f"rows of a subtile of {self} must be a multiple of {BASE_ROWS} within it, not part {index} of {rows}"
-            )
+            raise usage(f"rows of a subtile of {self} must be a multiple of {BASE_ROWS} within it, not part {index} of {rows}")
         per = rows // BASE_ROWS
         chosen = [self.base(i, j) for i in range(index * per, (index + 1) * per) for j in range(self.width)]
         return RegisterTile(self.dtype, rows, self.cols, self.layout, tuple(r for base in chosen for r in base))

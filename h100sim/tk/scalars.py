@@ -115,9 +115,7 @@ class Int:
         raise usage("condition of the kernel must be given to tk.when, not to Python's if, while, and, or, not")
 
     def __index__(self) -> int:
-        raise usage(
-            "integer of the kernel must be used with tk.range and tk operations, not where Python needs its value"
-        )
+        raise usage("integer of the kernel must be used with tk.range and tk operations, not where Python needs its value")
 
 
 class Var(Int):

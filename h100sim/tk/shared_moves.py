@@ -64,9 +64,7 @@ def store(operation: str, tensor: GlobalTensor, tile: SharedTile, coord: object,
         builder.emit(f"{chunk.guard()}st.global.v4.b32 {chunk.address}, {vector}")
 
 
-def _chunks(
-    operation: str, tile: SharedTile, tensor: GlobalTensor, coord: object, group_warps: int
-) -> Iterator[_Chunk]:
+def _chunks(operation: str, tile: SharedTile, tensor: GlobalTensor, coord: object, group_warps: int) -> Iterator[_Chunk]:
     """Yield the chunks of this thread, emitting their addresses."""
     _check(operation, tile, tensor)
     builder = current()

@@ -84,9 +84,7 @@ def _lanes(tile: SharedTile, rt: RegisterTile, group_warps: int) -> _Lanes:
 
 def _check(operation: str, tile: SharedTile, rt: RegisterTile, group_warps: int) -> None:
     if not isinstance(tile, SharedTile) or not isinstance(rt, RegisterTile):
-        raise usage(
-            f"{operation} must be given a shared and a register tile, not {type(tile).__name__} and {type(rt).__name__}"
-        )
+        raise usage(f"{operation} must be given a shared and a register tile, not {type(tile).__name__} and {type(rt).__name__}")
     if tile.count:
         raise usage(f"{operation} must be given one tile, not the array {tile.name}")
     if (tile.rows, tile.cols) != (group_warps * rt.rows, rt.cols):

@@ -142,15 +142,8 @@ class SharedTile:
         """Return the column slice [first, first + cols) as a tile of its own; both must be multiples of the panel
         width.
         """
-        if (
-            first % self.panel_cols
-            or cols % self.panel_cols
-            or not 0 <= first < first + cols <= self.cols
-            or self.count
-        ):
-            raise usage(
-                f"columns of a slice of {self} must be whole panels of {self.panel_cols}, not {first} to {first + cols}"
-            )
+        if first % self.panel_cols or cols % self.panel_cols or not 0 <= first < first + cols <= self.cols or self.count:
+            raise usage(f"columns of a slice of {self} must be whole panels of {self.panel_cols}, not {first} to {first + cols}")
         address = self.address.plus(first // self.panel_cols, self.rows * self.swizzle)
         return SharedTile(self.dtype, self.rows, cols, self.swizzle, (), address, self.root or self)
 
@@ -177,9 +170,7 @@ def st(
     if swizzle not in (0, 32, 64, 128):
         raise usage(f"swizzle must be 128, 64, 32 or 0 bytes, not {swizzle}")
     if swizzle and cols * dtype.size_bytes % swizzle:
-        raise usage(
-            f"row of {cols} {dtype} must be a multiple of the swizzle's {swizzle} bytes, not {cols * dtype.size_bytes}"
-        )
+        raise usage(f"row of {cols} {dtype} must be a multiple of the swizzle's {swizzle} bytes, not {cols * dtype.size_bytes}")
     if any(not isinstance(n, int) or n < 1 for n in counts):
         raise usage(f"count of shared tiles must be positive integers, not {counts}")
     builder = current()

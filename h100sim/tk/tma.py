@@ -76,9 +76,7 @@ def _store_reduce(op: str, dst: GlobalTensor, src: SharedTile | SharedVector, co
             f"element type of {operation} must be {' or '.join(legal)}, not {src.dtype}",
             'PTX ISA 9.1, "cp.reduce.async.bulk.tensor"',
         )
-    start_store(
-        operation, f"cp.reduce.async.bulk.tensor.{{rank}}.global.shared::cta.{op}.tile.bulk_group", dst, src, coord
-    )
+    start_store(operation, f"cp.reduce.async.bulk.tensor.{{rank}}.global.shared::cta.{op}.tile.bulk_group", dst, src, coord)
     dst.is_read = True
 
 

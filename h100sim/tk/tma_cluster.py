@@ -17,9 +17,7 @@ from .tiles import SharedTile, SharedVector, require_int
 _MASK_BITS = 16
 
 
-def load_async(
-    dst: SharedTile | SharedVector, src: GlobalTensor, coord: tuple[Scalar, ...], sem: Semaphore, mask: Scalar
-) -> None:
+def load_async(dst: SharedTile | SharedVector, src: GlobalTensor, coord: tuple[Scalar, ...], sem: Semaphore, mask: Scalar) -> None:
     """Start to copy tile ``coord`` of ``src`` into ``dst`` of every CTA whose bit is set in ``mask``; the bytes count
     towards ``sem`` in each of them.
     """

@@ -99,9 +99,7 @@ def _in_shared(operation: str, vector: RegisterVector, shared: SharedVector, fir
     return _Places("shared", shared.dtype, addresses, tuple(_exists(vector, n, None, first) for n in count))
 
 
-def _in_global(
-    operation: str, vector: RegisterVector, tensor: GlobalTensor, coord: object, first: Int, warps: int
-) -> _Places:
+def _in_global(operation: str, vector: RegisterVector, tensor: GlobalTensor, coord: object, first: Int, warps: int) -> _Places:
     g, builder = tensor.layout, current()
     size = _size(operation, g.dtype)
     total = warps * vector.length

@@ -84,9 +84,7 @@ def mma_async_wait(pending: int = 0) -> None:
     current().emit(f"wgmma.wait_group.sync.aligned {pending}")
 
 
-def _mma(
-    name: str, d: RegisterTile, a: SharedTile | RegisterTile, b: SharedTile, a_t: bool, b_k_rows: bool, scale_d: str
-) -> None:
+def _mma(name: str, d: RegisterTile, a: SharedTile | RegisterTile, b: SharedTile, a_t: bool, b_k_rows: bool, scale_d: str) -> None:
     require_scope(name, "warpgroup")
     k = _check_shapes(name, d, a, b, a_t, b_k_rows)
     builder = current()
@@ -112,15 +110,9 @@ def _fragment(a: SharedTile | RegisterTile, step: int) -> str:
     return "{" + ", ".join(a.base(0, step)) + "}"
 
 
-def _check_shapes(
-    name: str, d: RegisterTile, a: SharedTile | RegisterTile, b: SharedTile, a_t: bool, b_k_rows: bool
-) -> int:
+def _check_shapes(name: str, d: RegisterTile, a: SharedTile | RegisterTile, b: SharedTile, a_t: bool, b_k_rows: bool) -> int:
     """Return K. Raises UsageError for operands that wgmma does not take."""
-    if (
-        not isinstance(d, RegisterTile)
-        or not isinstance(a, (SharedTile, RegisterTile))
-        or not isinstance(b, SharedTile)
-    ):
+    if not isinstance(d, RegisterTile) or not isinstance(a, (SharedTile, RegisterTile)) or not isinstance(b, SharedTile):
         raise usage(f"{name} must be given D in registers, A in shared memory or registers and B in shared memory")
     if isinstance(a, RegisterTile) and a_t:
         raise usage(f"{name} A must be in shared memory, not in registers: only shared operands can be transposed")
@@ -136,9 +128,7 @@ def _check_shapes(
     if (d.rows, d.cols) != (BASE_ROWS, n):
         raise usage(f"{name} D must be {BASE_ROWS}x{n} (16 of the 64 rows in each warp), not {d.rows}x{d.cols}")
     if n > 256:
-        raise usage(
-            f"{name} N must be at most 256, not {n}", 'PTX ISA 9.1, "Asynchronous Warpgroup Level Matrix Shape"'
-        )
+        raise usage(f"{name} N must be at most 256, not {n}", 'PTX ISA 9.1, "Asynchronous Warpgroup Level Matrix Shape"')
     _check_types(name, d, a, b)
     return k
 
@@ -234,9 +224,7 @@ def consumer_registers(consumers: int) -> None:
 def _set_registers(direction: str, count: int) -> None:
     scope = require_scope(f"warpgroup.{direction}rease_registers", "warpgroup")
     if not isinstance(count, int) or not 24 <= count <= 256 or count % 8:
-        raise usage(
-            f"registers per thread must be a multiple of 8 from 24 to 256, not {count}", 'PTX ISA 9.1, "setmaxnreg"'
-        )
+        raise usage(f"registers per thread must be a multiple of 8 from 24 to 256, not {count}", 'PTX ISA 9.1, "setmaxnreg"')
     builder = current()
     for warpgroup in scope.warpgroups:
         builder.warpgroup_registers[warpgroup] = count

@@ -62,9 +62,7 @@ def test_b_operands_of_fp8(k):
     tile, b, descriptor = described(tk.fp8e4m3, 96, k, False, None)
     addresses = tile_addresses(tile, SHARED_START)
     for step, offset in enumerate(b.step_offsets):
-        found = operand_addresses(
-            "wgmma.mma_async.sync.aligned.m64n96k32.f32.e4m3.e4m3", "b", descriptor + (offset >> 4)
-        )
+        found = operand_addresses("wgmma.mma_async.sync.aligned.m64n96k32.f32.e4m3.e4m3", "b", descriptor + (offset >> 4))
         np.testing.assert_array_equal(found, addresses[:, 32 * step : 32 * step + 32])
 
 
