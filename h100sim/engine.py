@@ -19,7 +19,7 @@ import numpy as np
 from . import state as S
 from .faults import RECONVERGE_LIMIT
 from .native import call, copy_bytes, fill_bytes, i32, i64, inner, jit, u32
-from .services import ITEM_WARP, PRIORITY_WARP, emit, enqueue, fail, pop, push, wake
+from .services import ITEM_WARP, PRIORITY_WARP, WARPS_DELAYED, emit, enqueue, fail, pop, push, wake, warp_delay
 from .trace import Cause, Event, Wait
 from .units.clusters import end_of_lanes, end_of_warp
 from .units.named_barriers import release_after_exit
@@ -405,7 +405,7 @@ def is_vain(ctx):
     if c.progress != c.retry_progress:
         c.retry_progress, c.retries = c.progress, 0
     c.retries += 1
-    return c.retries > VAIN_RETRIES
+    return c.retries > (VAIN_RETRIES << 6 if c.schedule else VAIN_RETRIES)
 
 
 @inner
@@ -509,6 +509,8 @@ def run_warp(ctx, w, popped):
             emit(ctx, t, _ISSUED, S.ctas(ctx)[W.cta].id, W.id, pc, mask, -1, t - start, cause, hold, latency)
         c.steps += 1
         c.instructions_issued += 1
+        if c.schedule & WARPS_DELAYED and ins.kind == S.MACHINE:
+            hold += warp_delay(ctx, W.id)
         W.issued += 1
         W.time = t + hold
         scheduler_free[W.scheduler] = t + 1

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from . import devices
+from . import devices, schedules
 from .errors import KernelError, LaunchError, UsageError
 from .memory.global_memory import GlobalMemory
 from .memory.windows import SHARED_START
@@ -168,16 +168,18 @@ class RawKernel:
         checks: str = "on",
         trace: str = "auto",
         max_cycles: int | None = None,
+        schedule: int = 0,
     ) -> Run:
         """Run the kernel to its end. Arrays among ``args`` are copied to the device and written back.
 
         ``values`` "none" computes addresses, control flow and time only; ``checks`` is "on", "strict" or "off"; ``trace`` is
         "full" (every instruction), "units" (waits, barriers, copies, wgmmas), "off" or "auto": full for small
         launches, but for instructions after the first 16 million events. ``max_cycles`` is at most 2^30 unless given.
+        ``schedule`` is the seed of the order, see :mod:`h100sim.schedules`.
         """
         session = self.prepare(
             grid, block, args, shared_mem=shared_mem, cluster=cluster, device=device, values=values, checks=checks, trace=trace,
-            max_cycles=max_cycles,
+            max_cycles=max_cycles, schedule=schedule,
         )  # fmt: skip
         try:
             session.machine.start()
@@ -211,6 +213,7 @@ class RawKernel:
         checks: str = "on",
         trace: str = "auto",
         max_cycles: int | None = None,
+        schedule: int = 0,
     ) -> Session:
         """Check a launch as CUDA would, copy its arguments and build the machine. Raises LaunchError, UsageError, PtxError."""
         from .machine import MOST_CYCLES, Launch, Machine
@@ -220,6 +223,10 @@ class RawKernel:
         _require("trace", trace, ("auto", "full", "units", "off"))
         if max_cycles is not None and max_cycles < 1:
             raise UsageError(f"max_cycles must be at least 1, not {max_cycles}")
+        if not 0 <= schedule < schedules.SEEDS:
+            raise UsageError(f"schedule must be from 0 to {schedules.SEEDS - 1:,}, not {schedule}")
+        if schedule and max_cycles is not None:
+            max_cycles *= schedules.SLOWDOWN
         gpu = device if isinstance(device, Device) else Device(device or devices.DEFAULT_MODEL)
         program = self.program
         dims = tuple(_three(name, value) for name, value in (("grid", grid), ("block", block), ("cluster", cluster)))
@@ -233,7 +240,8 @@ class RawKernel:
         if checks != "off":
             level = max(level, 1)
         launch = Launch(
-            grid3, block3, cluster3, parameters, shared_mem, self._registers(block3), values == "exact", level, max_cycles or MOST_CYCLES
+            grid3, block3, cluster3, parameters, shared_mem, self._registers(block3), values == "exact", level, max_cycles or MOST_CYCLES,
+            schedule,
         )
         kernel = self.info(launch, gpu)
         machine = Machine(program, launch, gpu.model, gpu.memory, self._symbols(gpu), kernel, self.owner.variables(gpu).constants)

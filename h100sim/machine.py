@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from . import engine, faults
+from . import engine, faults, schedules
 from . import state as S
 from .checks.deadlock import WaitState, explain
 from .devices import DeviceModel
@@ -53,6 +53,7 @@ class Launch:
     values: bool = True
     trace_level: int = 2
     max_cycles: int = MOST_CYCLES
+    schedule: int = 0
 
 
 class Machine:
@@ -105,6 +106,7 @@ class Machine:
             "registers_per_thread": launch.registers, "values": int(launch.values), "trace_level": launch.trace_level,
             "clock_mhz": model.clock_mhz, "l2_bytes": model.memory.l2_bytes, "until": launch.max_cycles,
             "max_steps": _FOREVER, "fixed_registers": int(not self._knows_registers()),
+            "schedule": schedules.bits(launch.schedule), "seed": launch.schedule,
         }.items():  # fmt: skip
             c[name] = value
         for k, axis in enumerate("xyz"):

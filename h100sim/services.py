@@ -14,6 +14,11 @@ from .trace import Event, Wait
 ITEM_WARP, ITEM_ASYNC = 0, 1
 PRIORITY_UNIT, PRIORITY_WARP = 0, 1
 
+#: Bits of a launch's schedule: when units finish, and whether warps are held up. The rest is a number of its own per seed.
+UNITS_EAGER, UNITS_LATE, UNITS_RANDOM, WARPS_DELAYED = 1, 2, 3, 4
+#: Late: later than whatever warps can do without it. Assumed: no kernel computes longer than this between two waits.
+LATE_CYCLES = 20_000
+
 _BLOCKED, _RESUMED = int(Event.BLOCKED), int(Event.RESUMED)
 _RECONVERGENCE = int(Wait.RECONVERGENCE)
 _MANY = 1 << 40
@@ -62,6 +67,39 @@ def pop(ctx):
         i = child
     times[i], keys[i], items[i] = time, key, item
     return result
+
+
+@inner
+def draw(ctx, bound):
+    """Return the next number from 0 to ``bound`` - 1 of the launch's own random sequence."""
+    c = S.context(ctx)
+    c.seed = c.seed * 6364136223846793005 + 1442695040888963407
+    return ((c.seed >> 33) & 0x7FFFFFFF) % bound
+
+
+@inner
+def unit_time(ctx, time):
+    """Return when a unit finishes what it would finish at ``time``: then, or when the schedule of the launch says."""
+    c = S.context(ctx)
+    order = c.schedule & 3
+    if order == UNITS_EAGER:
+        return min(time, c.now + 1)
+    if order == UNITS_LATE:
+        return time + LATE_CYCLES
+    if order == UNITS_RANDOM:
+        return c.now + 1 + draw(ctx, 2 * (time - c.now) + (LATE_CYCLES if draw(ctx, 8) == 0 else 0) + 1)
+    return time
+
+
+@inner
+def warp_delay(ctx, warp):
+    """Return how long a warp is held up after a machine instruction by the schedule of the launch: some warps often, most
+    rarely, for a time from a few cycles to thousands."""
+    c = S.context(ctx)
+    is_slow = ((warp + 1) * 2654435761 + c.schedule) >> 7 & 3 == 0
+    if draw(ctx, 4 if is_slow else 32) != 0:
+        return 0
+    return draw(ctx, 4 << draw(ctx, 11))
 
 
 @inner

@@ -28,9 +28,7 @@ from . import tables as t
 from .hazard import Hazard
 from .wording import Words, hazards_of, register_hazards
 
-_COPIES = (
-    launch_module.PC_CP_COPY | launch_module.PC_CP_COMMIT | launch_module.PC_CP_WAIT | launch_module.PC_CP_WAIT_ALL
-)
+_COPIES = launch_module.PC_CP_COPY | launch_module.PC_CP_COMMIT | launch_module.PC_CP_WAIT | launch_module.PC_CP_WAIT_ALL
 
 _HANDLERS = {
     Event.EXITED: barriers.exited,
@@ -87,9 +85,7 @@ class Checker:
         self._times: dict[int, int] = {}
         self.events = 0
 
-    def feed(
-        self, events: np.ndarray, lanes: np.ndarray, warps: np.ndarray, ctas: np.ndarray, lanes_start: int = 0
-    ) -> None:
+    def feed(self, events: np.ndarray, lanes: np.ndarray, warps: np.ndarray, ctas: np.ndarray, lanes_start: int = 0) -> None:
         """Check the next events (EVENT).
 
         ``lanes``: the rows of addresses from ``lanes_start`` on that MEMORY events of this chunk name; ``warps``,

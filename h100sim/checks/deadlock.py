@@ -139,9 +139,7 @@ def explain(kernel: KernelInfo, waits: list[WaitState], history: np.ndarray) -> 
     if cycle := _cycle(past, groups, shown):
         lines.append(cycle)
     if _is_start(past, shown):
-        lines.append(
-            "all roles wait for parity 0 of fresh mbarriers: the role that fills a stage must start with parity 1"
-        )
+        lines.append("all roles wait for parity 0 of fresh mbarriers: the role that fills a stage must start with parity 1")
     for group in shown:
         if group.state.wait == Wait.MBARRIER and (ledger := _ledger(past, group.state)) not in ("", *lines):
             lines.append(ledger)
@@ -155,9 +153,7 @@ def _groups(past: _History, waits: list[WaitState]) -> list[_Waiting]:
     for wait in waits:
         key = (wait.cta, past.kernel.role(wait.rank), wait.pc, wait.wait, wait.object, wait.parity)
         found[key].append(wait)
-    return [
-        _Waiting(_Party(key[0], key[1]), members[0], len({m.warp for m in members})) for key, members in found.items()
-    ]
+    return [_Waiting(_Party(key[0], key[1]), members[0], len({m.warp for m in members})) for key, members in found.items()]
 
 
 def _representatives(past: _History, groups: list[_Waiting]) -> tuple[list[_Waiting], int]:
@@ -414,8 +410,6 @@ def _ledger(past: _History, state: WaitState) -> str:
         phase = int(flip["b"])
         count = int(arrivals["b"][arrivals["d"] == phase].sum())
         size = int(delivered["b"][delivered["d"] == phase].sum())
-        parts.append(
-            f"phase {phase} at cycle {int(flip['time']):,} ({count:,} arrivals{f', {size:,} bytes' if size else ''})"
-        )
+        parts.append(f"phase {phase} at cycle {int(flip['time']):,} ({count:,} arrivals{f', {size:,} bytes' if size else ''})")
     completed = f"{len(flips):,} {'phase' if len(flips) == 1 else 'phases'}"
     return f"{_name(past, state)} has completed {completed}: {', '.join(parts)}"

@@ -254,9 +254,7 @@ class Launch:
         """Add a finding about entries (-1: none); see :func:`.shadow.find`."""
         find(self.addresses, code, 1, cta, low, high, old, new, a, b)
 
-    def report(
-        self, code: int, e: Happening, old: int = -1, mbarrier: Mbarrier | None = None, a: int = 0, b: int = 0
-    ) -> None:
+    def report(self, code: int, e: Happening, old: int = -1, mbarrier: Mbarrier | None = None, a: int = 0, b: int = 0) -> None:
         """Add a finding about what the warp of an event does itself, perhaps to an mbarrier."""
         low, high = (mbarrier.address, mbarrier.address + 8) if mbarrier else (-1, -1)
         entry = self.entry(e, 0)

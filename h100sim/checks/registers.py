@@ -50,9 +50,7 @@ _NO_DESTINATION = frozenset(
 PENDING_ACCUMULATOR, PENDING_FRAGMENT, MISSING_FENCE, OTHER_SHAPE, UNINITIALISED_ACCUMULATOR = range(32, 37)
 
 # Columns of what is kept for a register of a warp.
-_PENDING_D, _PENDING_A, _EPOCH, _TOUCHED_PC, _TOUCHED_EVENT, _WRITTEN, _SHAPE, _SHAPE_EPOCH, _WGMMA_PC, _WGMMA_EVENT = (
-    range(10)
-)
+_PENDING_D, _PENDING_A, _EPOCH, _TOUCHED_PC, _TOUCHED_EVENT, _WRITTEN, _SHAPE, _SHAPE_EPOCH, _WGMMA_PC, _WGMMA_EVENT = range(10)
 _COLUMNS = 10
 
 # Columns of what is kept for a warp.
@@ -203,9 +201,7 @@ class RegisterState:
         slot_of = np.zeros(int(warps.max()) + 1, np.int64)
         for warp in warps:
             slot_of[warp] = self._slot(int(warp))
-        columns = [
-            events[name].astype(np.int64) for name in ("kind", "warp", "pc", "cta", "time", "mask", "a", "c", "d")
-        ]
+        columns = [events[name].astype(np.int64) for name in ("kind", "warp", "pc", "cta", "time", "mask", "a", "c", "d")]
         u = self.uses
         _run(
             np.stack([*columns, rows], axis=1), slot_of, self.registers, self.warps, self.ends,

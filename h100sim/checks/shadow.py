@@ -78,12 +78,7 @@ def find(T, code, space, cta, low, high, old, new, a, b):
     event = _entry(T, new)[t.EVENT] if new >= 0 else np.int64(-1)
     for k in range(n):
         f = i64(T[7] + k * 8 * t.FINDING_COLUMNS, t.FINDING_COLUMNS)
-        if (
-            f[t.F_CODE] == code
-            and f[t.F_FIRST + 1] == first_pc
-            and f[t.F_SECOND + 1] == second_pc
-            and f[t.F_SPACE] == space
-        ):
+        if f[t.F_CODE] == code and f[t.F_FIRST + 1] == first_pc and f[t.F_SECOND + 1] == second_pc and f[t.F_SPACE] == space:
             if f[t.F_LAST] != event:
                 f[t.F_COUNT] += 1
                 f[t.F_LAST] = event

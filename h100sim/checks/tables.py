@@ -27,9 +27,7 @@ FLAGS, WARP, CLUSTER, COLUMN, VALUE, OPERATION, EVENT, PC, CTA, TIME, KEPT, NEXT
 ENTRY_COLUMNS = 14
 
 # Flags of an entry.
-READ, WRITE, STRONG, ASYNC_PROXY, TENSORMAP, MBARRIER_WORD, WGMMA, TMA, CP_ASYNC, IN_SHARED = (
-    1 << k for k in range(10)
-)
+READ, WRITE, STRONG, ASYNC_PROXY, TENSORMAP, MBARRIER_WORD, WGMMA, TMA, CP_ASYNC, IN_SHARED = (1 << k for k in range(10))
 
 # Columns of a finding: what, where, how often, then the two accesses (WARP, PC, CTA, EVENT, TIME, FLAGS, OBJECT
 # each), then two integers that depend on what it is.
@@ -41,9 +39,7 @@ FINDINGS_MAX = 256
 
 # What was found.
 RACE, PROXY_RACE, STRICT_WAR, MISUSE_WORD, UNINITIALISED, OVER_ARRIVAL, TX_UNDERFLOW, LIFETIME_REMOTE = range(1, 9)
-LIFETIME_STORE, LIFETIME_LOAD, BARRIER_COUNTS, BARRIER_TWICE, BARRIER_AHEAD, DIVERGENT, INIT_RACE, STRICT_INIT = range(
-    9, 17
-)
+LIFETIME_STORE, LIFETIME_LOAD, BARRIER_COUNTS, BARRIER_TWICE, BARRIER_AHEAD, DIVERGENT, INIT_RACE, STRICT_INIT = range(9, 17)
 
 #: The value of a counter that is never reached: the operation has not completed yet.
 NEVER = 1 << 40
@@ -94,9 +90,7 @@ def with_room(t: Tables, records: int, pages: int) -> Tables:
     """Return the tables with room for as many new records and global pages, and for the entries of one event."""
     if t.scalars[ENTRIES_FREE] < _ENTRIES_AT_ONCE:
         t = _more_entries(t, len(t.entries))
-    if (pages and t.scalars[PAGES] + pages > PAGES_MAX) or (
-        t.scalars[RECORDS_FREE] < records and len(t.records) >= RECORDS_MAX
-    ):
+    if (pages and t.scalars[PAGES] + pages > PAGES_MAX) or (t.scalars[RECORDS_FREE] < records and len(t.records) >= RECORDS_MAX):
         forget_global(t)
     while t.scalars[PAGES] + pages > len(t.page_heads):
         t = _more_pages(t)

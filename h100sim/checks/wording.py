@@ -32,9 +32,7 @@ class Words:
     def mbarrier(self, identity: int) -> str:
         """Return the name of an mbarrier."""
         return (
-            mbarrier_name(self.kernel, self.mbarrier_addresses[identity])
-            if identity in self.mbarrier_addresses
-            else "an mbarrier"
+            mbarrier_name(self.kernel, self.mbarrier_addresses[identity]) if identity in self.mbarrier_addresses else "an mbarrier"
         )
 
     def role(self, warp: int) -> str:
@@ -126,11 +124,7 @@ def _done(words: Words, flags: int, warp: int) -> str:
     if flags & t.TMA:
         if flags & t.WRITE:
             return "the copy that writes them has completed"
-        return (
-            "the copy that reads them has read its source"
-            if flags & t.IN_SHARED
-            else "the copy that reads them has completed"
-        )
+        return "the copy that reads them has read its source" if flags & t.IN_SHARED else "the copy that reads them has completed"
     if flags & t.CP_ASYNC:
         return "the cp.async that touches them has completed"
     return f"the {'write' if flags & t.WRITE else 'read'} by {words.kernel.role(warp % words.warps_per_cta)}"
@@ -216,9 +210,7 @@ def _proxy_race(words: Words, f: np.ndarray) -> Hazard:
     fix = f"every thread of {writer} executes {fence} after its writes and before the barrier or arrive"
     if proxy == "tensormap":
         fix = "release the map with fence.proxy.tensormap::generic.release and acquire it in every CTA that uses it"
-    return _two_sided(
-        words, f, "proxy-race", message, f"{fence} on the way from the write to the copy or wgmma", _FENCE, fix
-    )
+    return _two_sided(words, f, "proxy-race", message, f"{fence} on the way from the write to the copy or wgmma", _FENCE, fix)
 
 
 def _strict_war(words: Words, f: np.ndarray) -> Hazard:
@@ -256,9 +248,7 @@ def _init_race(words: Words, f: np.ndarray) -> Hazard:
     first = _access(words, f, t.F_FIRST, "mbarrier", "mbarrier.init")
     second = _access(words, f, t.F_SECOND, "mbarrier", "use of the mbarrier")
     assert second is not None, "user of an mbarrier must be known"
-    return Hazard(
-        "race", message, first, second, f"a barrier between the init and {user}", _MBARRIER, fix, int(f[t.F_COUNT])
-    )
+    return Hazard("race", message, first, second, f"a barrier between the init and {user}", _MBARRIER, fix, int(f[t.F_COUNT]))
 
 
 def _strict_init(words: Words, f: np.ndarray) -> Hazard:
@@ -319,9 +309,7 @@ def _tx_underflow(words: Words, f: np.ndarray) -> Hazard:
 
 def _lifetime_remote(words: Words, f: np.ndarray) -> Hazard:
     cta = int(f[t.F_CTA])
-    message = (
-        f"CTA {cta} must not end before other CTAs have finished with its shared memory, not even in another schedule"
-    )
+    message = f"CTA {cta} must not end before other CTAs have finished with its shared memory, not even in another schedule"
     what = "end of the CTA" if f[t.F_B] else "access to the CTA that has ended"
     missing = f"a wait of CTA {cta} for the last access of {words.role(int(f[t.F_A])) if f[t.F_B] else 'the other CTA'}"
     return _one_sided(
@@ -332,9 +320,7 @@ def _lifetime_remote(words: Words, f: np.ndarray) -> Hazard:
 
 
 def _lifetime_store(words: Words, f: np.ndarray) -> Hazard:
-    message = (
-        "bulk stores must have read shared memory before the thread that issued them ends, not while they are pending"
-    )
+    message = "bulk stores must have read shared memory before the thread that issued them ends, not while they are pending"
     return _one_sided(
         words, f, "lifetime", message, "end of the warp", "shared",
         "cp.async.bulk.wait_group.read 0 by the issuing thread", _BULK,
@@ -465,6 +451,4 @@ def register_hazards(words: Words, found: np.ndarray, names: tuple[str, ...], ti
 def _register_access(words: Words, warp: int, pc: int, cta: int, event: int, time: int) -> Access:
     opcode = words.opcode(pc)
     what = "wgmma" if opcode.startswith("wgmma.mma_async") else "access"
-    return Access(
-        what, words.role(warp), words.kernel.place(pc), opcode, "registers", -1, -1, time, warp, cta, event, pc
-    )
+    return Access(what, words.role(warp), words.kernel.place(pc), opcode, "registers", -1, -1, time, warp, cta, event, pc)

@@ -48,6 +48,7 @@ Device = Annotated[str, typer.Option(help="h100-sxm, h100-pcie or h200-sxm.")]
 Values = Annotated[str, typer.Option(help="exact: every bit; none: addresses, control flow and time only.")]
 Checks = Annotated[str, typer.Option(help="on, strict (contested rules too) or off.")]
 MaxCycles = Annotated[int | None, typer.Option("--max-cycles", help="Stop with an error after so many cycles.")]
+Schedule = Annotated[int, typer.Option(min=0, help="Seed of the order of warps and units; 0 is the usual one.")]
 Port = Annotated[int, typer.Option(min=1, max=65535, help="Port of the browser view on 127.0.0.1.")]
 
 
@@ -84,6 +85,7 @@ def run(
     values: Values = "exact",
     checks: Checks = "on",
     max_cycles: MaxCycles = None,
+    schedule: Schedule = 0,
     trace: Annotated[Path | None, typer.Option(help="Save the trace here (.h1t).")] = None,
     perfetto: Annotated[Path | None, typer.Option(help="Save a Perfetto trace here (.pftrace).")] = None,
     save: Annotated[list[str] | None, typer.Option(help="Save array INDEX of the outputs: 0=c.npy.")] = None,
@@ -101,14 +103,14 @@ def run(
     with _working(f"Simulating {target} (a first run compiles for about a minute)", json):
         job = make()
         wanted = arguments.saved_outputs(save or [], len(job.outputs))
-        outcome = execute(job, values=values, checks=checks, max_cycles=max_cycles)
+        outcome = execute(job, values=values, checks=checks, max_cycles=max_cycles, schedule=schedule)
     _save(outcome, wanted, trace, perfetto)
     if json:
         output.as_json(output.outcome_json("run", job, outcome))
     else:
         print(output.outcome_text(outcome, with_report=True), flush=True)
     if serve:
-        _serve(make, outcome, values, port)
+        _serve(make, outcome, values, port, schedule=schedule)
     return outcome.exit_status
 
 
@@ -126,6 +128,10 @@ def check(
     device: Device = "h100-sxm",
     strict: Annotated[bool, typer.Option("--strict", help="Apply the contested rules too.")] = False,
     max_cycles: MaxCycles = None,
+    schedule: Schedule = 0,
+    schedules: Annotated[
+        int, typer.Option(min=0, help="Run in so many other orders, too, until one goes wrong; 12 are a good start.")
+    ] = 0,
     json: Json = False,
 ) -> int:
     """Look for hazards and deadlocks; a PTX file without --grid and --block is only read and judged for legality."""
@@ -134,14 +140,33 @@ def check(
 
     if is_file(target) and grid is None and block is None:
         return _check_text(target, json)
+    if schedule and schedules:
+        raise UsageError("--schedules must be used without --schedule: it tries the seeds from 0 on")
+
+    def make() -> Job:
+        return _job(target, set_, kernel, grid, block, cluster, shared_mem, arg, seed, device)
+
+    checks = "strict" if strict else "on"
     with _working(f"Checking {target} (a first run compiles for about a minute)", json):
-        job = _job(target, set_, kernel, grid, block, cluster, shared_mem, arg, seed, device)
-        outcome = execute(job, checks="strict" if strict else "on", max_cycles=max_cycles)
+        job = make()
+        if schedules:
+            from . import schedules as search
+
+            tried = list(search.explore(make, schedules, checks=checks, max_cycles=max_cycles))
+            outcome = tried[-1].outcome
+        else:
+            tried, outcome = [], execute(job, checks=checks, max_cycles=max_cycles, schedule=schedule)
+    exit_status = int(bool(tried[-1].wrong)) if tried else outcome.exit_status
     if json:
-        output.as_json(output.outcome_json("check", job, outcome))
+        result = output.outcome_json("check", job, outcome)
+        if tried:
+            result |= {"exit_status": exit_status, "schedules": search.as_dict(tried)}
+        output.as_json(result)
     else:
         print(output.outcome_text(outcome, with_report=False))
-    return outcome.exit_status
+        if tried:
+            print(f"\n{search.summary(tried)}")
+    return exit_status
 
 
 @app.command()
@@ -265,7 +290,13 @@ _CTAS_WITH_MEMORY = 32
 
 
 def _serve(
-    make: Any, outcome: Outcome, values: str, port: int, open_browser: bool = False, as_json: bool = False
+    make: Any,
+    outcome: Outcome,
+    values: str,
+    port: int,
+    open_browser: bool = False,
+    as_json: bool = False,
+    schedule: int = 0,
 ) -> None:
     """Serve a launch: with memory to step through where it ended well and is small, else its trace."""
     import viz.app
@@ -275,7 +306,8 @@ def _serve(
     if outcome.error is None and values == "exact" and len(outcome.run.ctas) <= _CTAS_WITH_MEMORY:
         from ..debugger import Debugger, Replay
 
-        replay = Replay(Debugger(make().prepare(checks="off", trace="full")), hazards=outcome.run.hazards)
+        stopped = Debugger(make().prepare(checks="off", trace="full", schedule=schedule))
+        replay = Replay(stopped, hazards=outcome.run.hazards)
     viz.app.serve(replay, port=port, open_browser=open_browser, as_json=as_json)
 
 

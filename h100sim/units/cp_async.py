@@ -16,7 +16,7 @@ from ..isa.machine import Environment, MachineOp, current, get, machine_instruct
 from ..memory.windows import GLOBAL, SHARED, global_pointer, pointer, shared_pointer
 from ..native import copy_bytes, fill_bytes, inner
 from ..ptx.module import Imm, Instruction, Operand, Reg
-from ..services import ITEM_ASYNC, PRIORITY_UNIT, block, fail, free_async, new_async, push, wake
+from ..services import ITEM_ASYNC, PRIORITY_UNIT, block, fail, free_async, new_async, push, unit_time, wake
 from ..trace import Access, Wait
 from .load_store import address_operand, global_time, record
 from .mbarriers import arrive, require
@@ -46,7 +46,7 @@ def copy(regs, mask, ops, ctx):
                 ctx, c.warp, lane, GLOBAL, get(regs, operand(ops, 1), lane) + ins.imm1, size
             ) == 0:
                 return S.S_ERROR
-    done = global_time(ctx, size * 32)
+    done = unit_time(ctx, global_time(ctx, size * 32))
     before = -1
     for lane in range(32):
         if not (mask >> lane) & 1:

@@ -25,7 +25,7 @@ from ..isa.machine import (
 from ..memory.windows import SHARED_WINDOW, WINDOW_BYTES, shared_cta, shared_offset
 from ..native import i32, inner
 from ..ptx.module import Address, Imm, Instruction, Sink
-from ..services import block, emit, emit_here, fail, wake_waiters
+from ..services import WARPS_DELAYED, block, draw, emit, emit_here, fail, wake_waiters
 from ..trace import Event, Wait
 from .load_store import address_operand
 
@@ -268,7 +268,9 @@ def wait(regs, mask, ops, ctx):
         put(regs, operand(ops, 0), lane, 1 if done else 0)
         if not done and missing < 0:
             missing, missing_parity = m, parity
-    if missing >= 0 and ins.imm1 == 1 and node.expired == 0:
+    # A suspension may end at any time: some schedules let it end at once.
+    is_suspended = missing >= 0 and ins.imm1 == 1 and node.expired == 0
+    if is_suspended and not (c.schedule & WARPS_DELAYED and draw(ctx, 4) == 0):
         M = S.mbarriers(ctx)[missing]
         return block(ctx, _WAIT, M.identity, missing_parity, M.phase)
     last = -1

@@ -33,7 +33,7 @@ from ..layouts.descriptor import gather_operand
 from ..native import as_pointer, call, i64, inner, u8, u32
 from ..numerics.tensor_core import address_of_step, code_of, step_of
 from ..ptx.module import Imm, Instruction, Operand
-from ..services import ITEM_ASYNC, PRIORITY_UNIT, block, emit, emit_here, fail, free_async, new_async, push, wake
+from ..services import ITEM_ASYNC, PRIORITY_UNIT, block, emit, emit_here, fail, free_async, new_async, push, unit_time, wake
 from ..trace import Event, Wait
 
 _ISSUED, _STARTED, _COMPLETED = int(Event.WGMMA_ISSUED), int(Event.WGMMA_STARTED), int(Event.WGMMA_COMPLETED)
@@ -114,7 +114,9 @@ def multiply(regs, mask, ops, ctx):
         sm.tensor_free = start + ins.imm1
         sm.tensor_busy += ins.imm1
         A.state = S.A_FLYING
-        A.done = start + ins.imm1 + T.wgmma_tail_cycles
+        # Wgmmas of a warpgroup deliver in order, whatever the schedule.
+        A.done = max(unit_time(ctx, start + ins.imm1 + T.wgmma_tail_cycles), G.last_done)
+        G.last_done = A.done
         push(ctx, A.done, PRIORITY_UNIT, ITEM_ASYNC, n)
         first = S.warps(ctx)[W.cta * c.warps_per_cta + (W.rank & ~3)]
         emit(ctx, start, _STARTED, S.ctas(ctx)[W.cta].id, first.id, c.pc, mask, A.identity, ins.imm1, 0, sequence, 0)

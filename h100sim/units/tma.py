@@ -16,7 +16,7 @@ from ..isa.machine import Environment, MachineOp, current, first_lane, get, mach
 from ..memory.windows import PARAM_WINDOW, WINDOW_BYTES, global_pointer, shared_offset, shared_pointer
 from ..native import copy_bytes, i32, i64, inner
 from ..ptx.module import Address, Imm, Instruction, Operand, Symbol, Vector
-from ..services import ITEM_ASYNC, PRIORITY_UNIT, block, emit, emit_here, fail, free_async, new_async, push, wake
+from ..services import ITEM_ASYNC, PRIORITY_UNIT, block, emit, emit_here, fail, free_async, new_async, push, unit_time, wake
 from ..tma import plan as fields
 from ..tma.copy import box_extent
 from ..tma.load import load_box
@@ -98,7 +98,7 @@ def launch(ctx, n, time, state):
     """Let an operation reach its next state at a time."""
     A = S.asyncs(ctx)[n]
     A.state = state
-    push(ctx, time, PRIORITY_UNIT, ITEM_ASYNC, n)
+    push(ctx, unit_time(ctx, max(time, S.context(ctx).now)), PRIORITY_UNIT, ITEM_ASYNC, n)
 
 
 # --- tensor maps ------------------------------------------------------------------------------------------------------

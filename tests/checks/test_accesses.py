@@ -60,8 +60,7 @@ def test_a_hazard_names_both_accesses_the_edge_the_rule_and_a_fix() -> None:
         "  second   read of shared 0x1000 to 0x107f, line 2, consumer (warp 1 of CTA 0), cycle 3",
         "  missing  an arrive or barrier by producer after its access, and a wait of consumer for it before its own",
         '  rule     PTX ISA 9.1, "Memory Consistency Model: Causality order"',
-        "  fix      put a barrier between the two accesses, "
-        "or an mbarrier arrive after the first and a wait before the second",
+        "  fix      put a barrier between the two accesses, or an mbarrier arrive after the first and a wait before the second",
     ]
     assert hazard.to_json()["first"]["event"] == 1
     assert hazard.to_json()["second"]["op"] == "ld.shared.b32"
@@ -103,9 +102,7 @@ def test_a_reused_stage_has_a_fresh_identity() -> None:
     s.wait(1, 0, 1)
     (hazard,) = s.hazards()
     assert hazard.kind == "race"
-    assert hazard.message.startswith(
-        "shared memory 0x1000 to 0x107f must be read after the copy that writes them has completed"
-    )
+    assert hazard.message.startswith("shared memory 0x1000 to 0x107f must be read after the copy that writes them has completed")
 
 
 def test_a_load_over_a_tile_that_is_still_read() -> None:
@@ -207,12 +204,8 @@ def test_global_data_released_by_a_flag_and_read_by_a_copy() -> None:
     def story(release: bool, acquire: bool, fence: bool) -> Story:
         s = Story(warps=1, ctas=2)
         s.write_global(0, GLOBAL)
-        s.write_global(
-            0, GLOBAL + 4096, access=Access.WRITE | (Access.RELEASE if release else Access.VOLATILE), lanes=[0]
-        )
-        s.read_global(
-            1, GLOBAL + 4096, access=Access.READ | (Access.ACQUIRE if acquire else Access.VOLATILE), lanes=[0]
-        )
+        s.write_global(0, GLOBAL + 4096, access=Access.WRITE | (Access.RELEASE if release else Access.VOLATILE), lanes=[0])
+        s.read_global(1, GLOBAL + 4096, access=Access.READ | (Access.ACQUIRE if acquire else Access.VOLATILE), lanes=[0])
         if fence:
             s.fence(1, Fence.PROXY_ASYNC_GLOBAL)
         s.init(1, 0, 1)

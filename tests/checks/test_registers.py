@@ -55,9 +55,8 @@ def test_a_copy_between_accumulators_carries_their_state() -> None:
         return s
 
     assert finished(story(False)) == []
-    assert (
-        "accumulator e0 must be left alone until wgmma.wait_group, not accessed while the wgmma is pending"
-        in finished(story(True))
+    assert "accumulator e0 must be left alone until wgmma.wait_group, not accessed while the wgmma is pending" in finished(
+        story(True)
     )
 
 

@@ -201,3 +201,51 @@ def test_values_none_keeps_the_time_and_gives_up_the_result(capsys: pytest.Captu
     words = ["run", "gemm", "--set", "m=128", "--set", "n=128", "--set", "k=128"]
     exact, quick = answer(words, capsys)[1], answer([*words, "--values", "none", "--checks", "off"], capsys)[1]
     assert quick["accuracy"] is None and quick["cycles"] == exact["cycles"]
+
+
+#: Warp 1 writes, warp 0 reads: nothing orders them, and the usual order has the write first.
+UNORDERED = (
+    HEADER
+    + """.visible .entry unordered(.param .u64 y)
+{
+    .shared .align 8 .b64 cell;
+    .reg .pred %p;
+    .reg .b32 %c, %v, %warp;
+    .reg .b64 %y;
+    mov.u32 %c, cell;
+    ld.param.u64 %y, [y];
+    mov.u32 %v, 0;
+    mov.u32 %warp, %tid.x;
+    setp.ge.u32 %p, %warp, 32;
+    @%p bra WRITE;
+    st.volatile.shared.u32 [%c], %v;
+    bar.arrive 1, 64;
+    nanosleep.u32 500;
+    ld.volatile.shared.u32 %v, [%c];
+    st.global.u32 [%y], %v;
+    ret;
+WRITE:
+    bar.sync 1, 64;
+    mov.u32 %v, 7;
+    st.volatile.shared.u32 [%c], %v;
+    ret;
+}
+"""
+)
+
+
+def test_check_schedules_names_the_smallest_seed_that_goes_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    launch = ["check", ptx_file(tmp_path, UNORDERED), "--grid", "1", "--block", "64", "--arg", "zeros:i32:1"]
+    assert answer(launch, capsys)[0] == 0
+    status, found = answer([*launch, "--schedules", "60"], capsys)
+    assert status == 1
+    seed = found["schedules"]["seed"]
+    assert seed >= 3 and found["schedules"]["tried"] == seed + 1
+    assert found["schedules"]["wrong"] == "output 0 must not depend on the order, but 1 of 1 elements differ"
+    status, found = answer([*launch, "--schedules", str(seed - 1)], capsys)
+    assert (status, found["schedules"]["seed"]) == (0, None)
+
+
+def test_check_schedules_of_a_clean_program(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute_command(["check", "copy", "--schedules", "6"]) == 0
+    assert "7 schedules, identical results" in capsys.readouterr().out

@@ -88,10 +88,12 @@ def _body(steps, labels) -> str:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended: its error (None if it came to an end) and the hazards until then."""
+    """How a run ended: its error (None if it came to an end), the hazards until then, the target array."""
 
     error: KernelError | None
     hazards: list[Hazard]
+    target: np.ndarray
+    cycles: int
 
     @property
     def found(self) -> list[tuple[str, str]]:
@@ -107,21 +109,24 @@ class Outcome:
         return self.error is None and not self.hazards
 
 
-def run(ptx: str, threads: int, *, grid: int = 1, cluster: int = 1, checks: str = "on") -> Outcome:
+def run(ptx: str, threads: int, *, grid: int = 1, cluster: int = 1, checks: str = "on", schedule: int = 0) -> Outcome:
     """Run a program on 64 KiB of source and target."""
     function = h100sim.RawModule(code=ptx).get_function("kernel")
     function.max_dynamic_shared_size_bytes = SMEM_BYTES
     source, target = np.arange(1 << 14, dtype=np.uint32), np.zeros(1 << 14, np.uint32)
     session = function.prepare(
-        (grid, 1, 1), (threads, 1, 1), (source, target), shared_mem=SMEM_BYTES, cluster=(cluster, 1, 1), checks=checks
-    )
+        (grid, 1, 1), (threads, 1, 1), (source, target), shared_mem=SMEM_BYTES, cluster=(cluster, 1, 1), checks=checks,
+        schedule=schedule,
+    )  # fmt: skip
     error = None
     try:
         session.machine.start()
         session.machine.run()
     except KernelError as stopped:
         error = stopped
-    return Outcome(error, session.checker.finish())
+    hazards = session.checker.finish() if session.checker else []
+    session.write_back()
+    return Outcome(error, hazards, target, session.machine.cycles)
 
 
 # --- steps: mbarriers -------------------------------------------------------------------------------------------------
@@ -251,8 +256,7 @@ def wgmma(a: int, b: int, d: str = "d", scale_d: int = 0) -> list[str]:
     return [
         *_descriptor("%rd1", a),
         *_descriptor("%rd2", b),
-        "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 "
-        f"{{%{d}0, %{d}1, %{d}2, %{d}3}}, %rd1, %rd2, {scale_d}, 1, 1, 0, 0;",
+        f"wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {{%{d}0, %{d}1, %{d}2, %{d}3}}, %rd1, %rd2, {scale_d}, 1, 1, 0, 0;",
     ]
 
 

@@ -18,8 +18,7 @@ def test_a_producer_that_starts_with_parity_0_and_a_consumer_wait_for_each_other
     assert lines[1].endswith("waits for mbarrier 0x7c00 phase 0: 0 of 1 arrivals")
     assert (
         "cycle: warpgroup 0 -> mbarrier 0x7c10 -> warpgroup 1 -> mbarrier 0x7c00 -> warpgroup 0" in lines
-        and lines[-1]
-        == "all roles wait for parity 0 of fresh mbarriers: the role that fills a stage must start with parity 1"
+        and lines[-1] == "all roles wait for parity 0 of fresh mbarriers: the role that fills a stage must start with parity 1"
     )
     assert run(ring(producer(4), consumer(4)), 256).is_clean
 
@@ -68,8 +67,7 @@ def test_a_barrier_that_expects_more_bytes_than_copies_deliver() -> None:
     assert isinstance(error, DeadlockError)
     assert error.waits[0].endswith("waits for mbarrier 0x7c00 phase 0: 1 of 1 arrivals, 2,048 of 4,096 bytes")
     assert error.waits[1] == (
-        "mbarrier 0x7c00 expects 4,096 bytes and has 2,048; nothing is in flight, "
-        "the last copy to it was issued at line 39"
+        "mbarrier 0x7c00 expects 4,096 bytes and has 2,048; nothing is in flight, the last copy to it was issued at line 39"
     )
     assert run(program(p.TILE), 256).is_clean
 

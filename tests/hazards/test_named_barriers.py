@@ -117,6 +117,5 @@ def test_a_barrier_that_half_of_a_warp_never_reaches() -> None:
     error = run(build(start=some), 32).error
     assert isinstance(error, DeadlockError)
     assert error.waits[1] == (
-        "warp 0 has come to barrier 14 with some of its lanes only: "
-        "a warp counts when all its lanes that have not ended are there"
+        "warp 0 has come to barrier 14 with some of its lanes only: a warp counts when all its lanes that have not ended are there"
     )

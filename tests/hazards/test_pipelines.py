@@ -102,9 +102,7 @@ def test_one_thread_waits_and_all_read() -> None:
 
 def test_several_copies_on_one_barrier_are_clean() -> None:
     copies = [arrive_tx(0, 2 * p.TILE), *load(0, 0), *load(p.TILE, 0)]
-    assert run(
-        build(role(0, 0, copies), role(128, 255, wait(0, 0), read(0), read(p.TILE)), start=inits(1)), 256
-    ).is_clean
+    assert run(build(role(0, 0, copies), role(128, 255, wait(0, 0), read(0), read(p.TILE)), start=inits(1)), 256).is_clean
 
 
 def test_a_role_that_ends_early_neither_hides_nor_makes_a_deadlock() -> None:
@@ -117,6 +115,4 @@ def test_a_role_that_ends_early_neither_hides_nor_makes_a_deadlock() -> None:
 
 def test_a_copy_that_nobody_waits_for() -> None:
     outcome = run(build(role(0, 0, arrive_tx(0), load(0, 0)), start=inits(1)), 32)
-    assert outcome.found == [
-        ("lifetime", "bulk load must be waited for before the CTA that it writes to ends, not left in flight")
-    ]
+    assert outcome.found == [("lifetime", "bulk load must be waited for before the CTA that it writes to ends, not left in flight")]

@@ -114,8 +114,7 @@ def test_a_cta_that_ends_with_a_store_outstanding() -> None:
     assert run(program([]), 128).found == [
         (
             "lifetime",
-            "bulk stores must have read shared memory before the thread that issued them ends, "
-            "not while they are pending",
+            "bulk stores must have read shared memory before the thread that issued them ends, not while they are pending",
         )
     ]
     assert run(program([bulk_wait()]), 128).is_clean
