@@ -83,10 +83,10 @@ def driver_judge(driver: Any) -> Judge:
 
     def judge(call: Call) -> bytes | None:
         wide, narrow = driver.cuuint64_t, driver.cuuint32_t
-        # The binding passes no pointer for an empty list.
-        extents = ([wide(d) for d in call["dims"]], [wide(s) for s in call["strides"] or [16]])
+        # The binding passes no pointer for an empty list, and no list of more than five; what counts is the rank.
+        extents = ([wide(d) for d in call["dims"][:5]], [wide(s) for s in call["strides"][:4] or [16]])
         options = (
-            [narrow(s) for s in call["element_strides"]],
+            [narrow(s) for s in call["element_strides"][:5]],
             driver.CUtensorMapInterleave(INTERLEAVES.index(call["interleave"])),
             driver.CUtensorMapSwizzle(SWIZZLES.index(call["swizzle"])),
             driver.CUtensorMapL2promotion(L2_PROMOTIONS.index(call["l2_promotion"])),
@@ -95,11 +95,11 @@ def driver_judge(driver: Any) -> Judge:
         element = driver.CUtensorMapDataType(DTYPES[call["dtype"]].driver_code)
         head = (element, len(call["dims"]), call["address"], *extents)
         if "lower_corner" in call:
-            corners = (list(call["lower_corner"]), list(call["upper_corner"]))
+            corners = (list(call["lower_corner"][:3]), list(call["upper_corner"][:3]))
             counts = (call["channels_per_pixel"], call["pixels_per_column"])
             status, encoded = driver.cuTensorMapEncodeIm2col(*head, *corners, *counts, *options)
         else:
-            status, encoded = driver.cuTensorMapEncodeTiled(*head, [narrow(b) for b in call["box"]], *options)
+            status, encoded = driver.cuTensorMapEncodeTiled(*head, [narrow(b) for b in call["box"][:5]], *options)
         if int(status):
             return None
         return np.array([int(word) for word in encoded.opaque], np.uint64).tobytes()

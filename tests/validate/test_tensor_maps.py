@@ -36,8 +36,8 @@ def test_the_driver_is_given_every_argument_of_the_call() -> None:
 
     def encode(element: str, rank: int, address: int, dims: list, strides: list, *rest: Any) -> tuple[int, Any]:
         *boxes, element_strides, interleave, swizzle, l2_promotion, oob_fill = rest
-        assert len(dims) == rank
-        common = (element, address, dims, strides[: rank - 1])
+        assert len(dims) == min(rank, 5)
+        common = (element, address, dims + [1] * (rank - 5), strides[: rank - 1])
         options = dict(interleave=interleave, swizzle=swizzle, l2_promotion=l2_promotion, oob_fill=oob_fill)
         make = tensor_maps.TensorMap.tiled if len(boxes) == 1 else tensor_maps.TensorMap.im2col
         try:

@@ -25,11 +25,12 @@ WARPS, UNROLLED = 16, 16
 IN_FLIGHT = 4
 #: Stores to a cluster's shared memory count their bytes on an mbarrier, which holds less than 2**20 of them.
 ASYNC_WARPS = 4
+_PATTERNS_PER_LAUNCH = 33
 
 
 @dataclass(frozen=True)
 class Access:
-    """An instruction: its text, with {r} its registers, {at} its address and {mbar}; its width; does it read?"""
+    """An instruction: its text, with {r} its registers and {at} its address; its width; does it read?"""
 
     text: str
     width_bytes: int
@@ -66,14 +67,40 @@ ACCESSES = {
         f"stmatrix.x{n}{t}": Access(f"stmatrix.sync.aligned.m8n8.x{n}{t}.shared.b16 {{at}}, {{r}};", 16, n, False)
         for n, t in ((1, ""), (2, ""), (4, ""), (4, ".trans"))
     },
-    "st.async.b32": Access(f"{_ASYNC}.b32 {{at}}, {{r}}, {{mbar}};", 4, 1, False),
-    "st.async.b64": Access(f"{_ASYNC}.v2.b32 {{at}}, {{r}}, {{mbar}};", 8, 2, False),
-    "st.async.b128": Access(f"{_ASYNC}.v4.b32 {{at}}, {{r}}, {{mbar}};", 16, 4, False),
+    "st.async.b32": Access(f"{_ASYNC}.b32 {{at}}, {{r}}, [%mbar];", 4, 1, False),
+    "st.async.b64": Access(f"{_ASYNC}.v2.b32 {{at}}, {{r}}, [%mbar];", 8, 2, False),
+    "st.async.b128": Access(f"{_ASYNC}.v4.b32 {{at}}, {{r}}, [%mbar];", 16, 4, False),
 }
 
 
+#: Stores to the other CTA of a cluster of two; both do the same.
+_PEER = """    vote.sync.ballot.b32 %x, %p0, 0xffffffff;
+    popc.b32 %x, %x;
+    ld.param.u32 %bytes, [bytes_per_lane];
+    mul.lo.u32 %bytes, %bytes, %x;
+    mov.u32 %rank, %cluster_ctarank;
+    xor.b32 %rank, %rank, 1;
+    mapa.shared::cluster.u32 %a, %a, %rank;
+    mapa.shared::cluster.u32 %mbar, %barrier, %rank;
+"""
+_MEET = """    @!%p1 bra MEET;
+    mbarrier.init.shared::cta.b64 [%barrier], 1;
+    mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%barrier], %bytes;
+    fence.mbarrier_init.release.cluster;
+MEET:
+    barrier.cluster.arrive.aligned;
+    barrier.cluster.wait.aligned;
+"""
+_WAIT = """
+    @!%p1 bra READY;
+    mbarrier.arrive.shared::cta.b64 %state, [%barrier];
+READY:
+    mbarrier.try_wait.parity.shared::cta.b64 %p2, [%barrier], 0;
+    @!%p2 bra READY;"""
+
+
 def kernel(access: Access) -> str:
-    """Return the PTX of ``probe(out, offsets, rounds, zero, bytes)``: per CTA, [cycles, SM]."""
+    """Return the PTX of ``probe(out, offsets, rounds, zero, bytes_per_lane)``: per CTA, [cycles, SM]."""
     lines = []
     for k in range(UNROLLED):
         # Matrix loads and stores are not volatile; different places keep an assembler from merging any.
@@ -81,27 +108,20 @@ def kernel(access: Access) -> str:
         names = [f"%r{first + i}" for i in range(access.registers)]
         vector = len(names) > 1 or access.is_matrix
         registers = f"{{{', '.join(names)}}}" if vector else names[0]
-        base, mbar = ("%remote", "[%mbar]") if access.is_async else ("%a", "")
         if access.is_load:
             # Use what these registers held; an assembler drops a load that is not used.
             lines.append(f"xor.b32 %x, %x, {names[0]};")
-        lines.append(access.text.format(r=registers, at=f"[{base}+{128 * k}]", mbar=mbar))
-    wait = """
-    @!%p1 bra READY;
-    mbarrier.arrive.shared::cta.b64 %state, [%barrier];
-READY:
-    mbarrier.try_wait.parity.shared::cta.b64 %p2, [%barrier], 0;
-    @!%p2 bra READY;"""
+        lines.append(access.text.format(r=registers, at=f"[%a+{128 * k}]"))
     body = "\n    ".join(lines)
     return f"""{HEADER}.visible .entry probe(
-    .param .u64 out, .param .u64 offsets, .param .u32 rounds, .param .u32 zero, .param .u32 bytes)
+    .param .u64 out, .param .u64 offsets, .param .u32 rounds, .param .u32 zero, .param .u32 bytes_per_lane)
 .maxntid {32 * WARPS}, 1, 1
 {{
     .shared .align 1024 .b8 memory[{LIMIT_BYTES + 128 * UNROLLED + 1024}];
     .shared .align 8 .b64 barrier;
     .reg .pred %p<4>;
     .reg .b32 %r<{IN_FLIGHT * 4}>;
-    .reg .b32 %thread, %lane, %cta, %a, %remote, %mbar, %barrier, %rank, %rounds, %zero, %z, %x, %bytes, %sm;
+    .reg .b32 %thread, %lane, %cta, %a, %mbar, %barrier, %rank, %rounds, %zero, %z, %x, %bytes, %sm;
     .reg .b64 %out, %offsets, %wide, %start, %stop, %state;
     ld.param.u64 %out, [out];
     ld.param.u64 %offsets, [offsets];
@@ -109,13 +129,13 @@ READY:
     cvta.to.global.u64 %offsets, %offsets;
     ld.param.u32 %rounds, [rounds];
     ld.param.u32 %zero, [zero];
-    ld.param.u32 %bytes, [bytes];
     mov.u32 %thread, %tid.x;
     and.b32 %lane, %thread, 31;
     mov.u32 %cta, %ctaid.x;
     mov.u32 %sm, %smid;
     setp.eq.u32 %p1, %thread, 0;
-    mad.lo.u32 %x, %cta, 32, %lane;
+    {"shr.u32 %x, %cta, 1;" if access.is_async else "mov.u32 %x, %cta;"}
+    mad.lo.u32 %x, %x, 32, %lane;
     mul.wide.u32 %wide, %x, 4;
     add.s64 %offsets, %offsets, %wide;
     ld.global.u32 %a, [%offsets];
@@ -124,28 +144,19 @@ READY:
     mov.u32 %x, memory;
     add.u32 %a, %a, %x;
     mov.u32 %barrier, barrier;
-    mov.u32 %rank, %cluster_ctarank;
-    mapa.shared::cluster.u32 %remote, %a, %rank;
-    mapa.shared::cluster.u32 %mbar, %barrier, %rank;
-{_registers()}
-    @!%p1 bra START;
-    mbarrier.init.shared::cta.b64 [%barrier], 1;
-    mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%barrier], %bytes;
-    fence.mbarrier_init.release.cluster;
-START:
-    bar.sync 0;
+{_PEER if access.is_async else ""}{_registers()}
+{_MEET if access.is_async else ""}    bar.sync 0;
     mov.u64 %start, %clock64;
     cvt.u32.u64 %z, %start;
     and.b32 %z, %z, %zero;
     @!%p0 bra DONE;
 AGAIN:
     add.u32 %a, %a, %z;
-    add.u32 %remote, %remote, %z;
     {body}
     sub.u32 %rounds, %rounds, 1;
     setp.ne.u32 %p3, %rounds, 0;
     @%p3 bra AGAIN;
-DONE:{wait if access.is_async else ""}
+DONE:{_WAIT if access.is_async else ""}
     st.volatile.shared.b32 [memory+{LIMIT_BYTES + 128 * UNROLLED + 1020}], %x;
     bar.sync 0;
     mov.u64 %stop, %clock64;
@@ -169,33 +180,26 @@ def wavefronts(launch: Callable[..., Any], access: Access) -> dict[str, float]:
     offsets = np.array(list(asked.values()), np.int32)
     if access.is_matrix:
         offsets = np.maximum(offsets, 0)
-    warps, few, many = (ASYNC_WARPS, 4, 24) if access.is_async else (WARPS, 4, 36)
+    warps, ctas, few, many = (ASYNC_WARPS, 2, 4, 24) if access.is_async else (WARPS, 1, 4, 36)
     text = kernel(access)
 
     def cycles(rounds: int) -> np.ndarray:
         best = np.full(len(offsets), np.iinfo(np.int64).max)
-        for _ in range(3):
-            out = np.zeros((len(offsets), 2), np.int64)
-            for group in _same_lanes(offsets) if access.is_async else [np.arange(len(offsets))]:
-                part, rows = np.zeros((len(group), 2), np.int64), np.ascontiguousarray(offsets[group])
-                lanes = int((rows[0] >= 0).sum())
-                sent = rounds * UNROLLED * warps * lanes * access.width_bytes if access.is_async else 0
-                given = [part, rows, np.uint32(rounds), np.uint32(0), np.uint32(sent)]
-                launch(text, "probe", (len(group), 1, 1), (32 * warps, 1, 1), given)
-                if len(set(part[:, 1])) != len(group):
-                    raise UsageError("probe must have an SM for each pattern, not fewer")
-                out[group] = part
-            best = np.minimum(best, out[:, 0])
+        for first in range(0, len(offsets), _PATTERNS_PER_LAUNCH):
+            rows = offsets[first : first + _PATTERNS_PER_LAUNCH]
+            per_lane = np.uint32(rounds * UNROLLED * warps * access.width_bytes)
+            for _ in range(3):
+                out = np.zeros((len(rows) * ctas, 2), np.int64)
+                given = [out, rows, np.uint32(rounds), np.uint32(0), per_lane]
+                launch(text, "probe", (len(out), 1, 1), (32 * warps, 1, 1), given, cluster=(ctas, 1, 1))
+                if len(set(out[:, 1])) != len(out):
+                    raise UsageError("probe must have an SM for each CTA, not fewer")
+                least = best[first : first + len(rows)]
+                np.minimum(least, out[:, 0].reshape(len(rows), ctas).min(1), out=least)
         return best
 
     slope = (cycles(many) - cycles(few)) / ((many - few) * UNROLLED * warps)
     return {name: round(float(cost), 3) for name, cost in zip(asked, slope, strict=True)}
-
-
-def _same_lanes(offsets: np.ndarray) -> list[np.ndarray]:
-    """Return the indices of patterns grouped by how many lanes take part."""
-    counts = (offsets >= 0).sum(1)
-    return [np.flatnonzero(counts == count) for count in np.unique(counts)]
 
 
 def measure(launch: Callable[..., Any]) -> dict[str, Any]:
