@@ -1,9 +1,9 @@
 """Hardware questions, one per file, each a small PTX kernel and what to make of its answer.
 
 A probe is a module with ``QUESTION`` (a sentence), ``SETTLES`` (where the answer is used) and ``measure(launch)``,
-which returns a dict of plain values. ``launch(ptx, name, grid, block, args, shared_mem=0, cluster=(1, 1, 1))`` runs a kernel, here or on a
-GPU, and writes arrays back in place, so the same probe asks the simulator and the silicon. Results are kept in
-``validate/silicon/<probe>.json`` with the card, the driver and the date.
+which returns a dict of plain values. ``launch(ptx, name, grid, block, args, shared_mem=0, cluster=(1, 1, 1))`` runs a
+kernel, here or on a GPU, and writes arrays back in place, so the same probe asks the simulator and the silicon. Results
+are kept in ``validate/silicon/<probe>.json`` with the card, the driver and the date.
 """
 
 from __future__ import annotations
@@ -37,9 +37,7 @@ def registry() -> dict[str, Probe]:
     """Return every probe of this package by name."""
     names = sorted(info.name for info in pkgutil.iter_modules(__path__) if not info.name.startswith("_"))
     modules = {name: importlib.import_module(f"{__name__}.{name}") for name in names}
-    return {
-        name: Probe(name, m.QUESTION, m.SETTLES, m.measure) for name, m in modules.items() if hasattr(m, "QUESTION")
-    }
+    return {name: Probe(name, m.QUESTION, m.SETTLES, m.measure) for name, m in modules.items() if hasattr(m, "QUESTION")}
 
 
 def probe(name: str) -> Probe:
@@ -74,9 +72,7 @@ def _launcher(on: str) -> tuple[Launch, dict[str, Any]]:
 
         device = h100sim.Device("h200-sxm")
 
-        def launch(
-            ptx: str, name: str, grid: Any, block: Any, args: Any, *, shared_mem: int = 0, cluster: Any = (1, 1, 1)
-        ) -> Any:
+        def launch(ptx: str, name: str, grid: Any, block: Any, args: Any, *, shared_mem: int = 0, cluster: Any = (1, 1, 1)) -> Any:
             function = h100sim.RawModule(code=ptx).get_function(name)
             function.max_dynamic_shared_size_bytes = shared_mem
             return function(grid, block, args, shared_mem=shared_mem, cluster=cluster, device=device, checks="off")

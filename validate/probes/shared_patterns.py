@@ -24,6 +24,7 @@ def patterns(width_bytes: int) -> dict[str, np.ndarray]:
         "one address": _LANE * 0,
         **_strided(width_bytes),
         **_shared_between_lanes(width_bytes),
+        **_shared_between_some(width_bytes),
         **_interleaved(width_bytes),
         **_masked(width_bytes),
         **_random(width_bytes),
@@ -46,6 +47,22 @@ def _shared_between_lanes(width: int) -> dict[str, np.ndarray]:
             address = sum((_LANE >> b & 1) << i for i, b in enumerate(kept)) * width
             found[f"lanes xor {'+'.join(str(1 << b) for b in bits)} share"] = address
     return found
+
+
+def _shared_between_some(width: int) -> dict[str, np.ndarray]:
+    """The same for some of the lanes, while the others have addresses of their own."""
+    first = {count: _LANE < count for count in (4, 8, 16)}
+    parts = {
+        **{f"lanes 0-{count - 1}": np.where(mask, 1, 0) for count, mask in first.items()},
+        "lanes 16-31": np.where(first[16], 0, 1),
+        "all but lanes 0-3": np.where(first[4], 0, 1),
+        "lanes 0-15 xor 1, 16-31 xor 2": np.where(first[16], 1, 2),
+        "lanes 0-7 xor 1, 8-15 xor 2": np.where(first[8], 1, np.where(first[16], 2, 0)),
+    }
+    return {
+        f"{name}{'' if 'xor' in name else ' xor 1'} share": np.unique(_LANE & ~bits, return_inverse=True)[1] * width
+        for name, bits in parts.items()
+    }
 
 
 def _interleaved(width: int) -> dict[str, np.ndarray]:

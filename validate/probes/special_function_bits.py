@@ -10,9 +10,7 @@ import numpy as np
 from ..compare import sha256
 from .timed_kernel import HEADER
 
-QUESTION = (
-    "Which bits do the approximate functions return on 65,536 inputs over all exponents, both signs and specials?"
-)
+QUESTION = "Which bits do the approximate functions return on 65,536 inputs over all exponents, both signs and specials?"
 SETTLES = "h100sim/numerics: the special functions; digests must be equal here and on silicon"
 
 OPCODES = (
@@ -56,9 +54,7 @@ _KERNEL = (
 
 def inputs() -> np.ndarray:
     """Return the inputs as 32-bit words: evenly spaced bit patterns with random low bits, and the special values."""
-    words = (np.arange(COUNT, dtype=np.uint32) << np.uint32(16)) | np.random.default_rng(7).integers(
-        0, 1 << 16, COUNT, np.uint32
-    )
+    words = (np.arange(COUNT, dtype=np.uint32) << np.uint32(16)) | np.random.default_rng(7).integers(0, 1 << 16, COUNT, np.uint32)
     special = (0, 0x80000000, 1, 0x007FFFFF, 0x00800000, 0x7F7FFFFF, 0x7F800000, 0xFF800000, 0x7FC00000, 0x7F800001)
     words[: len(special)] = special
     return words

@@ -63,9 +63,7 @@ def cycles(launch: Callable[..., Any], ptx: str, warps: int = 1, repeats: int = 
     return [int(count) for count in best]
 
 
-def per_repetition(
-    launch: Callable[..., Any], text: Callable[[int], str], few: int, many: int, warps: int = 1
-) -> float:
+def per_repetition(launch: Callable[..., Any], text: Callable[[int], str], few: int, many: int, warps: int = 1) -> float:
     """Return the cycles of one repetition: the slope between ``text(few)`` and ``text(many)``, mean over warps."""
     short, long = (cycles(launch, text(count), warps) for count in (few, many))
     return round(float(np.mean(np.subtract(long, short))) / (many - few), 3)

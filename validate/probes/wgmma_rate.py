@@ -29,9 +29,7 @@ def measure(launch: Callable[..., Any]) -> dict[str, Any]:
 def kernel(n: int, count: int) -> str:
     """Return the text of ``count`` wgmma of width ``n`` between one fence and one wait."""
     accumulators = ", ".join(f"%acc{k}" for k in range(n // 2))
-    operation = (
-        f"wgmma.mma_async.sync.aligned.m64n{n}k16.f32.bf16.bf16 {{{accumulators}}}, %desc_a, %desc_b, 1, 1, 1, 0, 0;"
-    )
+    operation = f"wgmma.mma_async.sync.aligned.m64n{n}k16.f32.bf16.bf16 {{{accumulators}}}, %desc_a, %desc_b, 1, 1, 1, 0, 0;"
     fixed = (_LEADING >> 4) << 16 | (_STRIDE >> 4) << 32
     setup = f"""and.b32 %x, %smem, 0x3ffff;
     shr.u32 %x, %x, 4;
