@@ -111,7 +111,7 @@ def _describe(machine: Machine, code: int, a: int, b: int, extra: int, opcode: s
             mbarrier,
         )
     if code == BARRIER_COUNT:
-        return IllegalInstruction, f"{opcode} thread count must be a multiple of 32 that fits the CTA, not {a}", isa + '"barrier"'
+        return IllegalInstruction, f"{opcode} thread count must be a multiple of 32 up to the {b} of the CTA, not {a}", isa + '"barrier"'
     if code == BARRIER_ID:
         return IllegalInstruction, f"{opcode} barrier must be from 0 to 15, not {a}", isa + '"barrier"'
     if code == WGMMA_WARPGROUP:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -114,7 +114,7 @@ class RawModule:
 
     def get_function(self, name: str) -> RawKernel:
         """Return an entry function. Raises UsageError if there is none of that name."""
-        function = self.module.functions.get(name)
+        function = self.module.functions.get(name) if isinstance(name, str) else None
         if function is None or not function.is_entry:
             entries = ", ".join(f.name for f in self.module.functions.values() if f.is_entry) or "none"
             raise UsageError(f"kernel must be one of the module's entries ({entries}), not {name}")
@@ -133,6 +133,26 @@ class RawModule:
             names = ", ".join(v.name for v in self.module.variables.values() if v.space == "global") or "none"
             raise UsageError(f"variable must be one of the module's .global ones ({names}), not {name}")
         return Buffer(device, self.variables(device).addresses[name], (variable.size,), np.dtype(np.uint8))
+
+
+class LaunchOptions(TypedDict, total=False):
+    """What a launch may be given by name.
+
+    ``shared_mem``: bytes of dynamic shared memory; ``cluster``: CTAs of a cluster; ``device``: a Device or the name of a model.
+    ``values`` "none" computes addresses, control flow and time only. ``checks`` is "on", "strict" (contested rules too) or "off".
+    ``trace`` is "full" (every instruction), "units" (waits, barriers, copies, wgmmas), "off" or "auto": full for small launches,
+    but for instructions after the first 16 million events. ``max_cycles`` is at most 2^30 unless given.
+    ``schedule`` is the seed of the order of warps and units, see :mod:`h100sim.schedules`.
+    """
+
+    shared_mem: int
+    cluster: Sequence[int]
+    device: Device | str | None
+    values: str
+    checks: str
+    trace: str
+    max_cycles: int | None
+    schedule: int
 
 
 class RawKernel:
@@ -155,32 +175,9 @@ class RawKernel:
             self._program = decode(self.owner.module, self.function)
         return self._program
 
-    def __call__(
-        self,
-        grid: Sequence[int],
-        block: Sequence[int],
-        args: Sequence[Any],
-        *,
-        shared_mem: int = 0,
-        cluster: Sequence[int] = (1, 1, 1),
-        device: Device | str | None = None,
-        values: str = "exact",
-        checks: str = "on",
-        trace: str = "auto",
-        max_cycles: int | None = None,
-        schedule: int = 0,
-    ) -> Run:
-        """Run the kernel to its end. Arrays among ``args`` are copied to the device and written back.
-
-        ``values`` "none" computes addresses, control flow and time only; ``checks`` is "on", "strict" or "off"; ``trace`` is
-        "full" (every instruction), "units" (waits, barriers, copies, wgmmas), "off" or "auto": full for small
-        launches, but for instructions after the first 16 million events. ``max_cycles`` is at most 2^30 unless given.
-        ``schedule`` is the seed of the order, see :mod:`h100sim.schedules`.
-        """
-        session = self.prepare(
-            grid, block, args, shared_mem=shared_mem, cluster=cluster, device=device, values=values, checks=checks, trace=trace,
-            max_cycles=max_cycles, schedule=schedule,
-        )  # fmt: skip
+    def __call__(self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any], **options: Unpack[LaunchOptions]) -> Run:
+        """Run the kernel to its end. Arrays among ``args`` are copied to the device and written back."""
+        session = self.prepare(grid, block, args, **options)
         try:
             session.machine.start()
             session.machine.run()
@@ -191,7 +188,7 @@ class RawKernel:
             session.write_back()
         return session.result()
 
-    def debug(self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any], **options: Any) -> Debugger:
+    def debug(self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any], **options: Unpack[LaunchOptions]) -> Debugger:
         """Return a debugger stopped before the first instruction. Takes the arguments of a call, but for ``checks``: they
         read a trace once, from its start to its end, and a debugger goes back."""
         from .debugger import Debugger
@@ -276,6 +273,8 @@ class RawKernel:
     ) -> None:
         limits = gpu.model.limits
         invalid = "cudaErrorInvalidConfiguration"
+        if not isinstance(shared_mem, (int, np.integer)):
+            raise LaunchError(f"dynamic shared memory must be a number of bytes, not {_kind(shared_mem)}", rule="cudaErrorInvalidValue")
         if shared_mem < 0:
             raise LaunchError(f"dynamic shared memory must be at least 0 bytes, not {shared_mem:,}", rule="cudaErrorInvalidValue")
         if np.prod(grid, dtype=object) > _MOST_CTAS:
@@ -332,6 +331,8 @@ class RawKernel:
 
     def _pack(self, args: Sequence[Any], gpu: Device) -> tuple[bytes, list[tuple[np.ndarray, int]]]:
         parameters = self.function.parameters
+        if not isinstance(args, Sequence) or isinstance(args, str):
+            raise LaunchError(f"arguments of kernel {self.name} must be a tuple or a list, not {_kind(args)}")
         if len(args) != len(parameters):
             raise LaunchError(f"kernel {self.name} must be given {len(parameters)} arguments, not {len(args)}", rule="cudaErrorInvalidValue")
         data = bytearray(max((p.offset + p.size for p in parameters), default=0))
@@ -353,6 +354,8 @@ class RawKernel:
         if isinstance(value, np.ndarray) and value.ndim > 0:
             if parameter.size != 8:
                 raise wrong(f"{parameter.size} bytes (a pointer has 8)")
+            if value.dtype.hasobject:
+                raise wrong("an array of numbers")
             if not value.flags.c_contiguous or not value.flags.writeable:
                 raise wrong("a C-contiguous array that can be written")
             address = gpu.memory.upload(value, name=parameter.name)
@@ -432,11 +435,15 @@ class Session:
         for name in ctas.dtype.names or ():
             ctas[name] = machine.tables["cta_info"][name]
         sms = machine.tables["sms"]
+        hazards = self.hazards()
+        trace = machine.trace(self.events, self.lanes)
+        if self.checker:
+            trace = replace(trace, hazards=tuple(hazards))
         return Run(
             cycles=machine.cycles,
             ctas=ctas,
-            hazards=self.hazards(),
-            trace=machine.trace(self.events, self.lanes),
+            hazards=hazards,
+            trace=trace,
             instructions=int(machine.context["instructions_issued"]),
             device=self.device.name,
             statistics={"tensor_busy_cycles": sms["tensor_busy"].copy(), "tma_bytes": sms["tma_bytes"].copy()},

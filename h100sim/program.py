@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import networkx as nx
@@ -401,7 +401,12 @@ def place_shared(module: Module, function: Function) -> tuple[dict[str, int], in
 
 def decode(module: Module, function: Function) -> Program:
     """Decode an entry function. Raises PtxError naming an instruction that is not supported."""
-    return _Decoder(module, function).decode()
+    try:
+        return _Decoder(module, function).decode()
+    except PtxError as error:
+        # What lowers an operation does not know which file it came from.
+        error.where = replace(error.where, file=error.where.file or module.filename)
+        raise
 
 
 def set_latencies(program: Program, model) -> None:

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from .errors import UsageError
+from .hazard import Hazard
 
 FORMAT_VERSION = 1
 
@@ -247,6 +248,8 @@ class Trace:
     ctas: np.ndarray
     cycles: int
     texts: tuple[str, ...] = ()
+    #: What the checks found; None: nobody has checked.
+    hazards: tuple[Hazard, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.events)
@@ -264,6 +267,7 @@ class Trace:
             "cycles": int(self.cycles),
             "kernel": {k: v for k, v in self.kernel.__dict__.items()},
             "texts": list(self.texts),
+            "hazards": None if self.hazards is None else [hazard.to_json() for hazard in self.hazards],
             "kinds": {k.name: int(k) for k in Event},
         }
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=4) as archive:
@@ -287,10 +291,12 @@ class Trace:
                     name: np.load(io.BytesIO(archive.read(f"{name}.npy")), allow_pickle=False)
                     for name in ("events", "lanes", "warps", "ctas")
                 }
-        except (zipfile.BadZipFile, KeyError, ValueError) as error:
+        except (OSError, zipfile.BadZipFile, KeyError, ValueError) as error:
             raise UsageError(f"trace file must be one that h100sim wrote, not {path}") from error
         kernel = KernelInfo(**{k: _tuples(v) for k, v in manifest["kernel"].items()})
-        return cls(kernel=kernel, cycles=manifest["cycles"], texts=tuple(manifest["texts"]), **arrays)
+        found = manifest.get("hazards")
+        hazards = None if found is None else tuple(Hazard.from_json(plain) for plain in found)
+        return cls(kernel=kernel, cycles=manifest["cycles"], texts=tuple(manifest["texts"]), hazards=hazards, **arrays)
 
     def to_perfetto(self, path: str | Path) -> None:
         """Write a Perfetto protobuf trace that ui.perfetto.dev opens; times are shown in cycles as nanoseconds."""

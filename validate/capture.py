@@ -6,7 +6,6 @@ CTA) and ``NAME.npz`` (the bits of a few tiles of each output, for finding out w
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from h100sim.cli.target import program_kernel
 from h100sim.errors import UsageError
 
 from . import compare, gpu
@@ -50,9 +50,7 @@ class Capture:
 
 def build(program: str, config: dict[str, Any], seed: int) -> tuple[Any, list[np.ndarray], dict[str, Any]]:
     """Return the kernel of a program, its arrays (outputs poisoned) and its whole configuration."""
-    module = importlib.import_module(f"tk_programs.{program}")
-    whole = {**module.CONFIG, **config}
-    kernel = module.build(**whole)
+    module, kernel, whole = program_kernel(program, config)
     arrays = kernel.arrays(*module.inputs(seed, **whole))
     for argument, array in zip(kernel.arguments, arrays, strict=True):
         if argument.is_output and not argument.is_input:
@@ -159,8 +157,7 @@ def differences(capture: Capture, outputs: dict[str, np.ndarray]) -> list[str]:
 def simulated(capture: Capture, **options: Any) -> tuple[dict[str, np.ndarray], Any]:
     """Run the program of a capture here, for time alone if it is not small; return its outputs by name and the Run."""
     facts = capture.facts
-    module = importlib.import_module(f"tk_programs.{facts['program']}")
-    kernel = module.build(**facts["config"])
+    module, kernel, _ = program_kernel(facts["program"], facts["config"])
     if not capture.is_small:
         options = {"values": "none", "checks": "off", **options}
     outputs = kernel.run(*module.inputs(facts["seed"], **facts["config"]), **options)

@@ -41,10 +41,10 @@ def as_replay(source: Any) -> Any:
 
     Raises UsageError for anything else.
     """
-    if isinstance(source, Trace):
-        return TraceReplay(source)
     if isinstance(source, str | Path):
-        return TraceReplay(Trace.load(source))
+        source = Trace.load(source)
+    if isinstance(source, Trace):
+        return TraceReplay(source, source.hazards)
     if callable(getattr(source, "shared_at", None)):
         return source
     if isinstance(getattr(source, "trace", None), Trace):

@@ -19,13 +19,13 @@ from dataclasses import replace
 import numpy as np
 
 from ..errors import UsageError
+from ..hazard import Hazard
 from ..layouts.descriptor import operand_addresses
 from ..ptx.module import Imm, Instruction, Vector
 from ..trace import Event, KernelInfo
 from . import accesses, barriers, registers
 from . import launch as launch_module
 from . import tables as t
-from .hazard import Hazard
 from .wording import Words, hazards_of, register_hazards
 
 _COPIES = launch_module.PC_CP_COPY | launch_module.PC_CP_COMMIT | launch_module.PC_CP_WAIT | launch_module.PC_CP_WAIT_ALL

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..hazard import Access, Hazard
 from ..intervals import mbarrier_name
 from ..trace import KernelInfo
 from . import registers as r
 from . import tables as t
-from .hazard import Access, Hazard
 
 _ISA = 'PTX ISA 9.1, "'
 _MODEL = _ISA + 'Memory Consistency Model: Causality order"'

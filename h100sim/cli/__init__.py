@@ -7,9 +7,13 @@ expensive to import is imported by the command that needs it.
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,27 +33,85 @@ app = typer.Typer(
 
 app.add_typer(layout.app, name="layout")
 
-Target = Annotated[str, typer.Argument(help="A program of the catalogue (see list) or a .ptx file.")]
+_ARG_HELP = "An argument of a PTX file's kernel: i32:5, f32:1.5, zeros:f32:64x64, randn:bf16:64x64."
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a command is to launch: the options that run, check and serve share."""
+
+    target: Annotated[str, typer.Argument(help="A program of the catalogue (see list) or a .ptx file; serve: a trace (.h1t) too.")]
+    set_: Annotated[list[str] | None, typer.Option("--set", help="A setting of the program: m=512. Repeat for more.")] = None
+    kernel: Annotated[str | None, typer.Option(help="The entry of the PTX file, if it has several.")] = None
+    grid: Annotated[str | None, typer.Option(help="CTAs of a PTX file's launch: x,y,z.")] = None
+    block: Annotated[str | None, typer.Option(help="Threads of a CTA of a PTX file's launch: x,y,z.")] = None
+    cluster: Annotated[str | None, typer.Option(help="CTAs of a cluster of a PTX file's launch: x,y,z.")] = None
+    shared_mem: Annotated[int, typer.Option("--shared-mem", help="Dynamic shared memory of a PTX file's launch, bytes.")] = 0
+    arg: Annotated[list[str] | None, typer.Option("--arg", help=_ARG_HELP)] = None
+    seed: Annotated[int, typer.Option(min=0, help="Seed of random inputs.")] = 0
+    device: Annotated[str, typer.Option(help="h100-sxm, h100-pcie or h200-sxm.")] = "h100-sxm"
+
+    def job(self) -> Job:
+        """Return the launch made ready; options of the other kind of target are wrong usage."""
+        from . import arguments
+        from .target import Launch, file_job, is_file, program_job
+
+        if not is_file(self.target):
+            given = {"kernel": self.kernel, "grid": self.grid, "block": self.block, "cluster": self.cluster, "arg": self.arg}
+            for name, value in {**given, "shared-mem": self.shared_mem}.items():
+                if value:
+                    raise UsageError(f"--{name} must be used with a PTX file, not with the program {self.target}")
+            return program_job(self.target, arguments.settings(self.set_ or []), self.seed, self.device)
+        if self.set_:
+            raise UsageError("--set must be used with a program, not with a PTX file")
+        if not Path(self.target).is_file():
+            raise UsageError(f"PTX file must be a readable text, not {self.target} (there is no such file)")
+        if self.grid is None or self.block is None:
+            raise UsageError("a PTX file must be given --grid and --block")
+        launch = Launch(
+            arguments.dimensions("--grid", self.grid),
+            arguments.dimensions("--block", self.block),
+            arguments.dimensions("--cluster", self.cluster or "1"),
+            self.shared_mem,
+        )
+        values = [arguments.kernel_argument(text, self.seed) for text in self.arg or []]
+        return file_job(self.target, self.kernel, launch, values, self.device)
+
+
+def _with_selection(command: Callable[..., int]) -> Callable[..., int]:
+    """Give a command the options of :class:`Selection` in place of its parameter ``selection``."""
+    fields = inspect.signature(Selection, eval_str=True).parameters
+    own = inspect.signature(command, eval_str=True).parameters
+    parameters = [p for name, p in own.items() if name != "selection"]
+
+    @wraps(command)
+    def wrapped(**given: Any) -> int:
+        return command(Selection(**{name: given.pop(name) for name in fields}), **given)
+
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    wrapped.__signature__ = inspect.Signature([p.replace(kind=keyword) for p in (*fields.values(), *parameters)])  # type: ignore[attr-defined]
+    return wrapped
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-Set = Annotated[list[str] | None, typer.Option("--set", help="A setting of the program: m=512. Repeat for more.")]
-Kernel = Annotated[str | None, typer.Option(help="The entry of the PTX file, if it has several.")]
-Grid = Annotated[str | None, typer.Option(help="CTAs of a PTX file's launch: x,y,z.")]
-Block = Annotated[str | None, typer.Option(help="Threads of a CTA of a PTX file's launch: x,y,z.")]
-Cluster = Annotated[str, typer.Option(help="CTAs of a cluster of a PTX file's launch: x,y,z.")]
-SharedMem = Annotated[int, typer.Option("--shared-mem", help="Dynamic shared memory of a PTX file's launch, bytes.")]
-Arg = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--arg", help="An argument of a PTX file's kernel: i32:5, f32:1.5, zeros:f32:64x64, randn:bf16:64x64."
-    ),
-]
-Seed = Annotated[int, typer.Option(help="Seed of random inputs.")]
-Device = Annotated[str, typer.Option(help="h100-sxm, h100-pcie or h200-sxm.")]
 Values = Annotated[str, typer.Option(help="exact: every bit; none: addresses, control flow and time only.")]
 Checks = Annotated[str, typer.Option(help="on, strict (contested rules too) or off.")]
-MaxCycles = Annotated[int | None, typer.Option("--max-cycles", help="Stop with an error after so many cycles.")]
+MaxCycles = Annotated[
+    int | None, typer.Option("--max-cycles", min=1, help="Stop with an error after so many cycles (else after 2^30).")
+]
 Schedule = Annotated[int, typer.Option(min=0, help="Seed of the order of warps and units; 0 is the usual one.")]
 Port = Annotated[int, typer.Option(min=1, max=65535, help="Port of the browser view on 127.0.0.1.")]
+
+
+@app.callback(invoke_without_command=True)
+def common(
+    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False
+) -> None:
+    if version:
+        print(f"h100sim {metadata.version('h100sim')}")
+        raise typer.Exit()
+    if context.invoked_subcommand is None:
+        raise UsageError("command must be one of those that h100sim --help lists, and none was given")
 
 
 @app.command("list")
@@ -71,17 +133,9 @@ def list_programs(json: Json = False) -> int:
 
 
 @app.command()
+@_with_selection
 def run(
-    target: Target,
-    set_: Set = None,
-    kernel: Kernel = None,
-    grid: Grid = None,
-    block: Block = None,
-    cluster: Cluster = "1",
-    shared_mem: SharedMem = 0,
-    arg: Arg = None,
-    seed: Seed = 0,
-    device: Device = "h100-sxm",
+    selection: Selection,
     values: Values = "exact",
     checks: Checks = "on",
     max_cycles: MaxCycles = None,
@@ -97,12 +151,10 @@ def run(
     from . import arguments, output
     from .target import execute
 
-    def make() -> Job:
-        return _job(target, set_, kernel, grid, block, cluster, shared_mem, arg, seed, device)
-
-    with _working(f"Simulating {target} (a first run compiles for about a minute)", json):
-        job = make()
+    with _working(f"Simulating {selection.target} (a first run compiles for about a minute)", json):
+        job = selection.job()
         wanted = arguments.saved_outputs(save or [], len(job.outputs))
+        _require_folders(trace, perfetto, *(path for _, path in wanted))
         outcome = execute(job, values=values, checks=checks, max_cycles=max_cycles, schedule=schedule)
     _save(outcome, wanted, trace, perfetto)
     if json:
@@ -110,22 +162,14 @@ def run(
     else:
         print(output.outcome_text(outcome, with_report=True), flush=True)
     if serve:
-        _serve(make, outcome, values, port, schedule=schedule)
+        _serve(selection, outcome, values, port, schedule=schedule)
     return outcome.exit_status
 
 
 @app.command()
+@_with_selection
 def check(
-    target: Target,
-    set_: Set = None,
-    kernel: Kernel = None,
-    grid: Grid = None,
-    block: Block = None,
-    cluster: Cluster = "1",
-    shared_mem: SharedMem = 0,
-    arg: Arg = None,
-    seed: Seed = 0,
-    device: Device = "h100-sxm",
+    selection: Selection,
     strict: Annotated[bool, typer.Option("--strict", help="Apply the contested rules too.")] = False,
     max_cycles: MaxCycles = None,
     schedule: Schedule = 0,
@@ -138,21 +182,17 @@ def check(
     from . import output
     from .target import execute, is_file
 
-    if is_file(target) and grid is None and block is None:
-        return _check_text(target, json)
+    if is_file(selection.target) and selection.grid is None and selection.block is None:
+        return _check_text(selection.target, json)
     if schedule and schedules:
         raise UsageError("--schedules must be used without --schedule: it tries the seeds from 0 on")
-
-    def make() -> Job:
-        return _job(target, set_, kernel, grid, block, cluster, shared_mem, arg, seed, device)
-
     checks = "strict" if strict else "on"
-    with _working(f"Checking {target} (a first run compiles for about a minute)", json):
-        job = make()
+    with _working(f"Checking {selection.target} (a first run compiles for about a minute)", json):
+        job = selection.job()
         if schedules:
             from . import schedules as search
 
-            tried = list(search.explore(make, schedules, checks=checks, max_cycles=max_cycles))
+            tried = list(search.explore(selection.job, schedules, checks=checks, max_cycles=max_cycles))
             outcome = tried[-1].outcome
         else:
             tried, outcome = [], execute(job, checks=checks, max_cycles=max_cycles, schedule=schedule)
@@ -170,22 +210,15 @@ def check(
 
 
 @app.command()
+@_with_selection
 def serve(
-    target: Annotated[str, typer.Argument(help="A saved trace (.h1t), a program of the catalogue or a .ptx file.")],
-    set_: Set = None,
-    kernel: Kernel = None,
-    grid: Grid = None,
-    block: Block = None,
-    cluster: Cluster = "1",
-    shared_mem: SharedMem = 0,
-    arg: Arg = None,
-    seed: Seed = 0,
-    device: Device = "h100-sxm",
+    selection: Selection,
     port: Port = 8050,
     open_browser: Annotated[bool, typer.Option("--open", help="Open a browser, too.")] = False,
     json: Json = False,
 ) -> int:
     """Serve the browser view of a saved trace, or of a run of a program, on 127.0.0.1."""
+    target = selection.target
     if target.endswith(".h1t"):
         import viz.app
 
@@ -195,12 +228,9 @@ def serve(
         return 0
     from .target import execute
 
-    def make() -> Job:
-        return _job(target, set_, kernel, grid, block, cluster, shared_mem, arg, seed, device)
-
-    with _working(f"Simulating {target} (a first run compiles for about a minute)", quiet=json):
-        outcome = execute(make())
-    _serve(make, outcome, "exact", port, open_browser, json)
+    with _working(f"Simulating {selection.target} (a first run compiles for about a minute)", quiet=json):
+        outcome = execute(selection.job())
+    _serve(selection, outcome, "exact", port, open_browser, json)
     return outcome.exit_status
 
 
@@ -212,44 +242,6 @@ def validate(context: typer.Context) -> int:
     from validate import commands
 
     return commands.main(context.args)
-
-
-def _job(
-    target: str,
-    set_: list[str] | None,
-    kernel: str | None,
-    grid: str | None,
-    block: str | None,
-    cluster: str,
-    shared_mem: int,
-    arg: list[str] | None,
-    seed: int,
-    device: str,
-) -> Job:
-    """Return the job of a target; options of the other kind of target are wrong usage."""
-    from . import arguments
-    from .target import Launch, file_job, is_file, program_job
-
-    if is_file(target):
-        if set_:
-            raise UsageError("--set must be used with a program, not with a PTX file")
-        if not Path(target).is_file():
-            raise UsageError(f"PTX file must be a readable text, not {target} (there is no such file)")
-        if grid is None or block is None:
-            raise UsageError("a PTX file must be given --grid and --block")
-        launch = Launch(
-            arguments.dimensions("--grid", grid),
-            arguments.dimensions("--block", block),
-            arguments.dimensions("--cluster", cluster),
-            shared_mem,
-        )
-        values = [arguments.kernel_argument(text, seed) for text in arg or []]
-        return file_job(target, kernel, launch, values, device)
-    given = {"--kernel": kernel, "--grid": grid, "--block": block, "--arg": arg, "--shared-mem": shared_mem}
-    for name, value in given.items():
-        if value:
-            raise UsageError(f"{name} must be used with a PTX file, not with the program {target}")
-    return program_job(target, arguments.settings(set_ or []), seed, device)
 
 
 def _check_text(path: str, json: bool) -> int:
@@ -271,6 +263,14 @@ def _check_text(path: str, json: bool) -> int:
     return 0
 
 
+def _require_folders(*paths: Path | None) -> None:
+    """Say before a long run that a file cannot be written after it."""
+    for path in paths:
+        if path and (path.is_dir() or not path.parent.is_dir()):
+            reason = "it is a folder" if path.is_dir() else f"there is no folder {path.parent}"
+            raise UsageError(f"file must be one that can be written, not {path} ({reason})")
+
+
 def _save(outcome: Outcome, wanted: list[tuple[int, Path]], trace: Path | None, perfetto: Path | None) -> None:
     import numpy as np
 
@@ -290,7 +290,7 @@ _CTAS_WITH_MEMORY = 32
 
 
 def _serve(
-    make: Any,
+    selection: Selection,
     outcome: Outcome,
     values: str,
     port: int,
@@ -306,7 +306,7 @@ def _serve(
     if outcome.error is None and values == "exact" and len(outcome.run.ctas) <= _CTAS_WITH_MEMORY:
         from ..debugger import Debugger, Replay
 
-        stopped = Debugger(make().prepare(checks="off", trace="full", schedule=schedule))
+        stopped = Debugger(selection.job().prepare(checks="off", trace="full", schedule=schedule))
         replay = Replay(stopped, hazards=outcome.run.hazards)
     viz.app.serve(replay, port=port, open_browser=open_browser, as_json=as_json)
 

@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,8 @@ from ..errors import UsageError
 _TYPES = {element.name: element for element in ELEMENT_TYPES if element.name != "b1"}
 _ALIASES = {"i8": "s8", "i16": "s16", "i32": "s32", "i64": "s64"}
 _ARRAYS = ("zeros", "ones", "arange", "randn", "randint")
+#: Bytes that an array argument may have: as much as an H100 has memory.
+_MOST_BYTES = 80 << 30
 _MAP_SETTINGS = ("box", "swizzle", "interleave", "oob_fill", "l2_promotion")
 
 
@@ -135,7 +138,12 @@ def _array(text: str, kind: str, rest: str, seed: int) -> tuple[np.ndarray, Elem
         shape, generator = (), np.random.default_rng(seed)
     if not shape or min(shape) < 1:
         raise UsageError(f"shape of an argument must be positive integers such as 256x256, not {text}")
-    return _filled(kind, element, shape, generator), element
+    try:
+        if math.prod(shape) * element.size_bytes > _MOST_BYTES:
+            raise MemoryError
+        return _filled(kind, element, shape, generator), element
+    except MemoryError:
+        raise UsageError(f"array of an argument must fit into the memory of this machine and of an H100, not {text}") from None
 
 
 def _filled(kind: str, element: ElementType, shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:

@@ -66,7 +66,7 @@ def barrier(regs, mask, ops, ctx):
     if ins.imm1 == 1:
         expected = get(regs, operand(ops, 2), lane)
         if expected <= 0 or expected & 31 or expected > C.warps * 32:
-            return fail(ctx, faults.BARRIER_COUNT, expected, 0, 0)
+            return fail(ctx, faults.BARRIER_COUNT, expected, C.warps * 32, 0)
     if B.arrived == 0:
         B.expected = expected
         B.active = 0

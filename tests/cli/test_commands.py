@@ -95,6 +95,9 @@ def answer(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, d
         (["run"], "Missing argument"),
         (["run", "gemm", "--nonsense"], "No such option"),
         (["sing"], "No such command 'sing'"),
+        (["run", "gemm", "--cluster", "2"], "--cluster must be used with a PTX file, not with the program gemm"),
+        (["run", "gemm", "--seed", "-1"], "Invalid value for '--seed'"),
+        (["run", "gemm", "--trace", "/no/such/folder/x.h1t"], "file must be one that can be written, not /no/such"),
     ],
 )
 def test_wrong_usage_is_one_clear_sentence_and_status_2(
@@ -116,6 +119,28 @@ def test_a_ptx_error_has_a_place(tmp_path: Path, capsys: pytest.CaptureFixture[s
     path = ptx_file(tmp_path, DOUBLE.replace("add.u32 %v", "add.u33 %v"))
     status, found = answer(["check", path], capsys)
     assert (status, found["error"]["kind"], found["error"]["line"]) == (2, "PtxError", 22)
+
+
+def test_a_type_error_of_an_operand_names_the_file_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = ptx_file(tmp_path, DOUBLE.replace("add.u32 %v", "add.u32 %x"))
+    assert execute_command(["check", path]) == 2
+    assert f"{path}:22:5" in capsys.readouterr().err
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute_command(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("h100sim 0.")
+
+
+def test_a_saved_trace_keeps_what_the_checks_found(tmp_path: Path) -> None:
+    racing = DOUBLE.replace("mov.u32 %i, %tid.x", "mov.u32 %i, 0").replace("mov.u32 %cta, %ctaid.x", "mov.u32 %cta, 0")
+    words = ["--grid", "1", "--block", "64", "--arg", "arange:u32:64", "--arg", "zeros:u32:64", "--arg", "i32:64"]
+    saved = tmp_path / "racing.h1t"
+    assert execute_command(["run", ptx_file(tmp_path, racing), *words, "--trace", str(saved)]) == 1
+    hazards = Trace.load(saved).hazards
+    assert hazards and hazards[0].kind == "race" and hazards[0].first is not None
+    assert execute_command(["run", ptx_file(tmp_path, racing), *words, "--trace", str(saved), "--checks", "off"]) == 0
+    assert Trace.load(saved).hazards is None
 
 
 # --- what starts quickly ----------------------------------------------------------------------------------------------

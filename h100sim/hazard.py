@@ -82,3 +82,9 @@ class Hazard:
     def to_json(self) -> dict[str, Any]:
         """Return the hazard as plain dicts, strings and integers."""
         return asdict(self)
+
+    @classmethod
+    def from_json(cls, plain: dict[str, Any]) -> Hazard:
+        """Return the hazard that :meth:`to_json` was asked for."""
+        accesses = {name: Access(**plain[name]) if plain[name] else None for name in ("first", "second")}
+        return cls(**{**plain, **accesses})  # type: ignore[arg-type]
