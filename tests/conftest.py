@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import shutil
 
+import hypothesis
 import pytest
+
+# A test never asserts a time, so no example may be called too slow either.
+hypothesis.settings.register_profile("h100sim", deadline=None)
+hypothesis.settings.load_profile("h100sim")
 
 #: Where the tests look for a browser, in this order.
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")

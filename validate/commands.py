@@ -17,7 +17,7 @@ import numpy as np
 
 from h100sim.errors import H100SimError, UsageError
 
-from . import capture, compare, exhaustive, gpu, probes, tensor_maps
+from . import capture, compare, gpu, probes
 
 
 class _Parser(argparse.ArgumentParser):
@@ -50,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, parser_class=_Parser)
 
     probe = commands.add_parser("probe", help="ask a hardware question, here or on a GPU")
-    probe.add_argument("name", help=f"{', '.join(probes.registry())} or all")
+    probe.add_argument("name", help=f"{', '.join(probes.names())} or all")
     probe.add_argument("--on", choices=("sim", "gpu"), default="sim")
     probe.set_defaults(run=_probe)
 
@@ -100,7 +100,7 @@ def _settings(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _probe(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
-    names = list(probes.registry()) if options.name == "all" else [options.name]
+    names = probes.names() if options.name == "all" else [options.name]
     answers = []
     for name in names:
         answer = probes.ask(name, options.on)
@@ -114,6 +114,8 @@ def _probe(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
 
 
 def _exhaustive(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
+    from . import exhaustive
+
     opcodes = list(exhaustive.OPCODES) if options.opcode == "all" else [options.opcode]
     if options.on == "gpu":
         results = {opcode: exhaustive.measure(gpu.launch, opcode) for opcode in opcodes}
@@ -157,6 +159,8 @@ def _capture(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
 
 
 def _maps(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
+    from . import tensor_maps
+
     _, driver = gpu.require()
     found = tensor_maps.compare(options.count, options.seed, tensor_maps.driver_judge(driver))
     facts = {
