@@ -142,25 +142,27 @@ def tile_coordinates(tensor: GlobalTensor, rows: int, cols: int, coord: object) 
 @dataclass(frozen=True)
 class Origin:
     """Where a tile begins in its tensor: the row in its plane, the rows of all planes before it, the column.
-    ``limit`` is the number of rows of the plane if a tile may stick out of it, else None.
+    ``limit`` and ``col_limit`` are the rows of the plane and the columns if a tile may stick out of them, else None.
     """
 
     row: Scalar
     rows_before: Scalar
     col: Scalar
     limit: int | None
+    col_limit: int | None
 
 
-def tile_origin(operation: str, tensor: GlobalTensor, rows: int, cols: int, coord: object) -> Origin:
-    """Return where tile ``coord`` begins, for ordinary loads and stores. Raises UsageError for columns that do not
-    tile.
+def tile_origin(operation: str, tensor: GlobalTensor, rows: int, cols: int, coord: object, unit: int) -> Origin:
+    """Return where tile ``coord`` begins, for ordinary loads and stores of ``unit`` elements at a time. Raises
+    UsageError for rows of a tensor that are no multiple of that.
     """
     g = tensor.layout
-    if g.cols % cols:
-        raise usage(f"{operation} columns of {tensor} must be a multiple of the tile's {cols}, not {g.cols}")
+    if g.cols % unit:
+        raise usage(f"{operation} columns of {tensor} must be a multiple of the {unit} of an access, not {g.cols}")
     b, d, r, c = tile_coordinates(tensor, rows, cols, coord)
     plane = d if isinstance(b, int) and b == 0 else b * g.depth + d
-    return Origin(r * rows, plane * g.rows, c * cols, g.rows if g.rows % rows else None)
+    limits = g.rows if g.rows % rows else None, g.cols if g.cols % cols else None
+    return Origin(r * rows, plane * g.rows, c * cols, *limits)
 
 
 def rank(tile: SharedTile | SharedVector) -> str:

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Iterator
 
 from .builder import current, usage
-from .conversions import convert_element, convert_registers
+from .conversions import convert_element, convert_registers, unit_cols
 from .floats import Number, immediate, number
 from .register_tiles import RegisterTile
 from .register_vectors import RegisterVector
@@ -81,7 +81,9 @@ neg_infty = _fill("neg_infty", -math.inf, "minus infinity")
 
 
 def copy(dst: Registers, src: Registers) -> None:
-    """Copy a tile or vector, converting between f32 and bf16 or f16."""
+    """Copy a tile or vector, converting between types and, for vectors, layouts. PTX: ``mov``; ``cvt`` between types,
+    with ``shfl.sync`` and ``prmt`` for fp8 tiles, whose lanes hold other elements; ``shfl.sync`` between layouts.
+    """
     for x in (dst, src):
         if not isinstance(x, (RegisterTile, RegisterVector)):
             raise usage(f"warp.copy operand must be a register tile or vector, not {type(x).__name__}")
@@ -90,11 +92,10 @@ def copy(dst: Registers, src: Registers) -> None:
         return
     if (dst.rows, dst.cols, dst.layout) != (src.rows, src.cols, src.layout):
         raise usage(f"warp.copy operands must have one shape and layout, not {dst} and {src}")
-    if src.dtype is not fl and dst.dtype is not fl and src.dtype is not dst.dtype:
-        raise usage(f"warp.copy must convert to or from f32, not from {src.dtype} to {dst.dtype}")
+    cols = unit_cols(src.dtype, dst.dtype)
     for i in range(dst.height):
-        for j in range(dst.width):
-            convert_registers(src.base(i, j), src.dtype, dst.dtype, into=dst.base(i, j))
+        for j in range(dst.cols // cols):
+            convert_registers(src.unit(i, j, cols), src.dtype, dst.dtype, into=dst.unit(i, j, cols))
 
 
 def _copy_vector(dst: Registers, src: Registers) -> None:

@@ -62,6 +62,11 @@ class RegisterTile:
         at = (i * self.width + j) * self.per_base
         return self.registers[at : at + self.per_base]
 
+    def unit(self, i: int, j: int, cols: int) -> tuple[str, ...]:
+        """Return the registers of row i of base tiles and columns [j * cols, (j + 1) * cols)."""
+        per = cols // base_cols(self.dtype)
+        return tuple(r for n in range(j * per, (j + 1) * per) for r in self.base(i, n))
+
     def subtile(self, rows: int, index: int) -> RegisterTile:
         """Return rows [index * rows, (index + 1) * rows) as a tile that shares the registers."""
         if rows % BASE_ROWS or not 0 <= index < self.rows // max(rows, 1) or rows < BASE_ROWS:

@@ -244,6 +244,15 @@ def text(value: Any) -> str:
     return str(value)
 
 
+def all_of(*conditions: Pred | None) -> Pred | None:
+    """Return a condition that holds where all of these do; None stands for one that always holds."""
+    result = None
+    for condition in conditions:
+        if condition is not None:
+            result = condition if result is None else result & condition
+    return result
+
+
 def quotient(a: Scalar, b: Scalar) -> Int:
     """Return a // b, rounded down as in Python. The divisor must be positive."""
     if _is_power_of_two(a, b):

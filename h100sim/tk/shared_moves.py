@@ -1,7 +1,7 @@
 """Shared tiles from and to global memory by ordinary loads and stores, 16 bytes at a time: what there was before TMA.
 
-The threads of the group take chunks of 16 bytes in turn, row after row. Rows past the end of the tensor are neither
-read nor written; they become zeros in the tile.
+The threads of the group take chunks of 16 bytes in turn, row after row. Rows and columns past the end of the tensor are
+neither read nor written; they become zeros in the tile.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .builder import current, usage
-from .control import lane, warp_rank_in_group
+from .control import lane, warp_rank_in
 from .global_memory import GlobalTensor, tile_origin
-from .scalars import Int, Pred
+from .scalars import Int, Pred, all_of
 from .tiles import SharedTile
 
 _CHUNK_BYTES = 16
@@ -29,10 +29,8 @@ class _Chunk:
 
     def guard(self) -> str:
         """Return the PTX guard of the global access."""
-        both = [p for p in (self.in_tile, self.in_tensor) if p is not None]
-        if not both:
-            return ""
-        return f"@{(both[0] if len(both) == 1 else both[0] & both[1]).register} "
+        both = all_of(self.in_tile, self.in_tensor)
+        return "" if both is None else f"@{both.register} "
 
 
 def load(operation: str, tile: SharedTile, tensor: GlobalTensor, coord: object, group_warps: int) -> None:
@@ -71,10 +69,10 @@ def _chunks(operation: str, tile: SharedTile, tensor: GlobalTensor, coord: objec
     size, g = tile.dtype.size_bytes, tensor.layout
     per_row = tile.cols * size // _CHUNK_BYTES
     count, threads = tile.rows * per_row, 32 * group_warps
-    origin = tile_origin(operation, tensor, tile.rows, tile.cols, coord)
+    origin = tile_origin(operation, tensor, tile.rows, tile.cols, coord, _CHUNK_BYTES // size)
     thread = Int(lane(), nonnegative=True)
     if group_warps > 1:
-        thread = thread + Int(warp_rank_in_group(), nonnegative=True) * 32
+        thread = thread + warp_rank_in(group_warps) * 32
     base, pointer = tile.address.in_register(), tensor.pointer_register()
     for first in range(0, count, threads):
         row, part = divmod(thread + first, per_row)
@@ -86,6 +84,9 @@ def _chunks(operation: str, tile: SharedTile, tensor: GlobalTensor, coord: objec
         builder.emit(f"add.s64 {address}, {address}, {wide}")
         in_tile = thread + first < count if first + threads > count else None
         in_tensor = row + origin.row < origin.limit if origin.limit is not None else None
+        if origin.col_limit is not None:
+            in_row = part * (_CHUNK_BYTES // size) + origin.col < origin.col_limit
+            in_tensor = all_of(in_row, in_tensor)
         yield _Chunk(f"[{shared.register}]", f"[{address}]", in_tile, in_tensor)
 
 

@@ -1,4 +1,5 @@
-"""Tiles between registers and shared memory: stmatrix and ldmatrix for 16-bit types, pairs of words for f32.
+"""Tiles between registers and shared memory: stmatrix and ldmatrix for 8- and 16-bit types, words for f32 (two at a
+time in row layout).
 
 A lane's addresses differ from its first one by constants: rows of 16 add a multiple of the swizzle pattern, panels
 likewise, and columns inside a panel flip address bits (XOR), because a swizzled tile begins at a multiple of 1024
@@ -7,9 +8,11 @@ bytes. Spec: PTX ISA 9.1, "stmatrix", "ldmatrix".
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from .builder import current, usage
-from .control import lane, warp_rank_in_group
-from .conversions import convert_registers
+from .control import lane, warp_rank_in
+from .conversions import convert_registers, unit_cols
 from .register_tiles import RegisterTile
 from .scalars import Int
 from .tiles import BASE_ROWS, SharedAddress, SharedTile, base_cols, fl
@@ -28,13 +31,17 @@ class _Lanes:
         self.flipped = {0: self.start}
 
     def address(self, row: int, column: int) -> str:
-        """Return the PTX address ``row`` rows (a multiple of 8) and ``column`` columns on."""
+        """Return the PTX address ``row`` rows (a multiple of 8, or 1 more where lanes begin in even rows) and
+        ``column`` columns on.
+        """
         tile = self.tile
         size = tile.dtype.size_bytes
         if not tile.swizzle:
             return str(SharedAddress(self.start, (row * tile.cols + column) * size))
         panel, inside = divmod(column, tile.panel_cols)
-        return str(SharedAddress(self._flip(inside * size), panel * tile.rows * tile.swizzle + row * tile.swizzle))
+        # Of two neighbouring rows, only a swizzle of 128 bytes tells the odd one from the even one.
+        odd = 16 if row % 2 and tile.swizzle == 128 else 0
+        return str(SharedAddress(self._flip(inside * size ^ odd), (panel * tile.rows + row) * tile.swizzle))
 
     def _flip(self, bits: int) -> str:
         if bits not in self.flipped:
@@ -49,10 +56,12 @@ def _pitch(tile: SharedTile) -> int:
 
 
 def _first_element(tile: SharedTile, rt: RegisterTile) -> tuple[str, str]:
-    """Emit the row and the byte in the row that this lane accesses first: of f32 its first pair of elements, of 16-bit
-    types the row of a matrix that it gives to ldmatrix or stmatrix.
+    """Emit the row and the byte in the row that this lane accesses first: of f32 its first elements, of other types
+    the row of a matrix that it gives to ldmatrix or stmatrix.
     """
     l = Int(lane(), nonnegative=True)  # noqa: E741
+    if tile.dtype is fl and rt.layout == "col":
+        return ((l & 3) << 1).register, ((l >> 2) << 2).register
     if tile.dtype is fl:
         return (l >> 2).register, ((l & 3) << 3).register
     if rt.layout == "col":
@@ -78,8 +87,18 @@ def _lanes(tile: SharedTile, rt: RegisterTile, group_warps: int) -> _Lanes:
     first_row = None
     if group_warps > 1:
         first_row = builder.register()
-        builder.emit(f"mul.lo.s32 {first_row}, {warp_rank_in_group()}, {rt.rows * pitch}")
+        builder.emit(f"mul.lo.s32 {first_row}, {slot_in(group_warps).register}, {rt.rows * pitch}")
     return _Lanes(tile, first_row, offset)
+
+
+def slot_in(group_warps: int) -> Int:
+    """Return which rows of a tile this warp of a group has: the four of each warpgroup lie ``group_warps / 4`` apart,
+    so that each finds its part of the rows of a wgmma. Spec: ThunderKittens 2.0, ``group::load``.
+    """
+    rank = warp_rank_in(group_warps)
+    if group_warps % 4 or group_warps == 4:
+        return rank
+    return (rank >> 2) + (rank & 3) * (group_warps // 4)
 
 
 def _check(operation: str, tile: SharedTile, rt: RegisterTile, group_warps: int) -> None:
@@ -90,57 +109,66 @@ def _check(operation: str, tile: SharedTile, rt: RegisterTile, group_warps: int)
     if (tile.rows, tile.cols) != (group_warps * rt.rows, rt.cols):
         wanted = f"{group_warps * rt.rows}x{rt.cols} ({group_warps} {'warps' if group_warps > 1 else 'warp'} with {rt})"
         raise usage(f"{operation} shared tile must be {wanted}, not {tile.rows}x{tile.cols}")
-    for x in (tile, rt):
-        if x.dtype.size_bytes == 1:
-            raise usage(
-                f"{operation} element type must be bf16, f16 or f32, not {x.dtype}",
-                "moving fp8 between lanes is not supported",
-            )
-    if tile.dtype is fl and rt.dtype is not fl:
-        raise usage(f"{operation} register tile must be f32 where the shared tile is, not {rt.dtype}")
+    if tile.dtype.size_bytes == 1 and rt.layout == "col":
+        raise usage(f"{operation} register tile must be in row layout where the shared one is {tile.dtype}, not {rt}")
 
 
 def store(operation: str, tile: SharedTile, rt: RegisterTile, group_warps: int) -> None:
     """Write a register tile to a shared one, converting if the types differ, then fence for asynchronous readers."""
     _check(operation, tile, rt, group_warps)
-    builder = current()
-    opcode = f"stmatrix.sync.aligned.m8n8.x4{_trans(rt)}.shared.b16"
-    lanes = _lanes(tile, rt, group_warps)
+    lanes, cols = _lanes(tile, rt, group_warps), unit_cols(rt.dtype, tile.dtype)
     for i in range(rt.height):
-        for j in range(rt.width):
-            registers, row, column = rt.base(i, j), i * BASE_ROWS, j * base_cols(tile.dtype)
-            if tile.dtype is fl:
-                for k in range(4):
-                    pair = _vector(registers[2 * k : 2 * k + 2])
-                    builder.emit(f"st.shared.v2.f32 {lanes.address(row + 8 * (k % 2), column + 8 * (k // 2))}, {pair}")
-            else:
-                packed = convert_registers(registers, rt.dtype, tile.dtype)
-                builder.emit(f"{opcode} {lanes.address(row, column)}, {_vector(packed)}")
-    builder.emit("fence.proxy.async.shared::cta")
+        for j in range(rt.cols // cols):
+            registers = convert_registers(rt.unit(i, j, cols), rt.dtype, tile.dtype)
+            for part, row, column in _base_tiles(tile, registers, i, j * cols):
+                _move_base(lanes, rt, part, row, column, "st")
+    current().emit("fence.proxy.async.shared::cta")
 
 
 def load(operation: str, rt: RegisterTile, tile: SharedTile, group_warps: int) -> None:
     """Read a shared tile into a register tile, converting if the types differ."""
     _check(operation, tile, rt, group_warps)
-    builder = current()
-    opcode = f"ldmatrix.sync.aligned.m8n8.x4{_trans(rt)}.shared.b16"
-    lanes = _lanes(tile, rt, group_warps)
+    lanes, cols = _lanes(tile, rt, group_warps), unit_cols(rt.dtype, tile.dtype)
+    kind = "f" if tile.dtype is fl else "r"
     for i in range(rt.height):
-        for j in range(rt.width):
-            registers, row, column = rt.base(i, j), i * BASE_ROWS, j * base_cols(tile.dtype)
-            if tile.dtype is fl:
-                for k in range(4):
-                    pair = _vector(registers[2 * k : 2 * k + 2])
-                    builder.emit(f"ld.shared.v2.f32 {pair}, {lanes.address(row + 8 * (k % 2), column + 8 * (k // 2))}")
-                continue
-            raw = registers if rt.dtype is tile.dtype else tuple(builder.register() for _ in range(4))
-            builder.emit(f"{opcode} {_vector(raw)}, {lanes.address(row, column)}")
+        for j in range(rt.cols // cols):
+            raw = registers = rt.unit(i, j, cols)
+            if rt.dtype is not tile.dtype:
+                raw = tuple(current().register(kind) for _ in range(cols * tile.dtype.size_bytes // 8))
+            for part, row, column in _base_tiles(tile, raw, i, j * cols):
+                _move_base(lanes, rt, part, row, column, "ld")
             if rt.dtype is not tile.dtype:
                 convert_registers(raw, tile.dtype, rt.dtype, into=registers)
 
 
-def _trans(rt: RegisterTile) -> str:
-    return ".trans" if rt.layout == "col" else ""
+def _base_tiles(tile: SharedTile, registers: tuple[str, ...], i: int, column: int) -> Iterator[tuple[tuple[str, ...], int, int]]:
+    """Yield the registers, row and column of each base tile of the shared type."""
+    per, width = 8 if tile.dtype is fl else 4, base_cols(tile.dtype)
+    for n in range(len(registers) // per):
+        yield registers[n * per : (n + 1) * per], i * BASE_ROWS, column + n * width
+
+
+def _move_base(lanes: _Lanes, rt: RegisterTile, registers: tuple[str, ...], row: int, column: int, direction: str) -> None:
+    """Emit the accesses of one base tile. ``direction``: "ld" or "st"."""
+    if len(registers) == 4:
+        matrix = {"ld": "ldmatrix", "st": "stmatrix"}[direction]
+        opcode = f"{matrix}.sync.aligned.m8n8.x4{'.trans' if rt.layout == 'col' else ''}.shared.b16"
+        _access(opcode, lanes.address(row, column), _vector(registers), direction)
+        return
+    for k in range(4):
+        pair = registers[2 * k : 2 * k + 2]
+        if rt.layout == "row":
+            address = lanes.address(row + 8 * (k % 2), column + 8 * (k // 2))
+            _access(f"{direction}.shared.v2.f32", address, _vector(pair), direction)
+            continue
+        for e, register in enumerate(pair):
+            address = lanes.address(row + 8 * (k // 2) + e, column + 8 * (k % 2))
+            _access(f"{direction}.shared.f32", address, register, direction)
+
+
+def _access(opcode: str, address: str, registers: str, direction: str) -> None:
+    operands = (registers, address) if direction == "ld" else (address, registers)
+    current().emit(f"{opcode} {', '.join(operands)}")
 
 
 def _vector(registers: tuple[str, ...]) -> str:

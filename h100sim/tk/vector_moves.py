@@ -14,7 +14,7 @@ from .control import lane, warp_rank_in
 from .conversions import convert_element
 from .global_memory import GlobalTensor, require_tensor, tile_coordinates
 from .register_vectors import RegisterVector
-from .scalars import Int, Pred, Scalar
+from .scalars import Int, Pred, Scalar, all_of
 from .tiles import SharedAddress, SharedVector, fl
 
 _SUFFIX = {2: "b16", 4: "f32"}
@@ -61,8 +61,7 @@ def store(operation: str, dst: SharedVector | GlobalTensor, vector: RegisterVect
     l = Int(lane(), nonnegative=True)  # noqa: E741
     first = {"ortho": lambda: (l & 3) == 0, "align": lambda: l < 4, "naive": lambda: None}[vector.layout]()
     for register, address, exists in zip(vector.registers, places.addresses, places.exists, strict=True):
-        guards = [p for p in (first, exists) if p is not None]
-        both = guards[0] & guards[1] if len(guards) == 2 else guards[0] if guards else None
+        both = all_of(first, exists)
         source = convert_element(register, vector.dtype, places.dtype)
         builder.emit(f"{_guard(both)}st.{places.space}.{_SUFFIX[places.dtype.size_bytes]} {address}, {source}")
     if places.space == "shared":
@@ -128,7 +127,7 @@ def _exists(vector: RegisterVector, n: int, limit: int | None, element: Int) -> 
     if vector.layout != "naive" or vector.length - 32 * n >= 32:
         return in_row
     in_vector = Int(lane(), nonnegative=True) < vector.length - 32 * n
-    return in_vector if in_row is None else in_vector & in_row
+    return all_of(in_vector, in_row)
 
 
 def _size(operation: str, dtype: ElementType) -> int:

@@ -43,6 +43,7 @@ from .maps import (
 from .maps import maximum as max
 from .maps import minimum as min
 from .masks import left_fill, lower_fill, make_causal, right_fill, tril, triu, upper_fill
+from .rearrange import swap_layout, swap_layout_inplace, transpose_inplace, transpose_sep
 from .reductions import col_max, col_min, col_prod, col_sum, row_max, row_min, row_prod, row_sum
 from .register_tiles import RegisterTile
 from .register_vectors import RegisterVector
@@ -50,7 +51,7 @@ from .scalars import Scalar
 from .semaphores import Semaphore
 from .semaphores import arrive as arrive_one
 from .tiles import SharedTile, SharedVector
-from .warp_mma import mma_AB, mma_ABt
+from .warp_mma import mma_AB, mma_ABt, mma_AtB, mma_AtBt
 
 __all__ = [
     "abs",
@@ -81,6 +82,8 @@ __all__ = [
     "min",
     "mma_AB",
     "mma_ABt",
+    "mma_AtB",
+    "mma_AtBt",
     "mul",
     "mul_col",
     "mul_row",
@@ -99,7 +102,11 @@ __all__ = [
     "sub",
     "sub_col",
     "sub_row",
+    "swap_layout",
+    "swap_layout_inplace",
     "sync",
+    "transpose_inplace",
+    "transpose_sep",
     "tril",
     "triu",
     "upper_fill",

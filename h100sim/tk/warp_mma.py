@@ -1,50 +1,73 @@
 """``warp.mma_*``: products of one warp on register tiles, the tensor core as it was before Hopper.
 
-Spec: PTX ISA 9.1, "Warp Level Matrix Multiply-Accumulate Instructions", "Matrix Fragments for mma.m16n8k16".
+All four orientations read the same fragments: only the layouts of the tiles differ. Spec: PTX ISA 9.1, "Warp Level
+Matrix Multiply-Accumulate Instructions", "Matrix Fragments for mma.m16n8k16", "for mma.m16n8k32".
 """
 
 from __future__ import annotations
 
 from .builder import current, require_scope, usage
 from .register_tiles import RegisterTile
-from .tiles import bf16, fl, half
+from .tiles import bf16, fl, fp8e4m3, fp8e5m2, half
+
+_FP8 = (fp8e4m3, fp8e5m2)
 
 
 def mma_AB(d: RegisterTile, a: RegisterTile, b: RegisterTile, c: RegisterTile) -> None:  # noqa: N802
-    """D = A B + C: A is M x K in row layout, B is K x N in column layout; C may be D."""
-    _mma("warp.mma_AB", d, a, b, c, "col")
+    """D = A B + C: A is M x K in row layout, B is K x N in column layout; C may be D. PTX: ``mma.sync``."""
+    _mma("warp.mma_AB", d, a, b, c, "row", "col")
 
 
 def mma_ABt(d: RegisterTile, a: RegisterTile, b: RegisterTile, c: RegisterTile) -> None:  # noqa: N802
-    """D = A B^T + C: A is M x K, B is N x K, both in row layout; C may be D."""
-    _mma("warp.mma_ABt", d, a, b, c, "row")
+    """D = A B^T + C: A is M x K, B is N x K, both in row layout (or fp8); C may be D. PTX: ``mma.sync``."""
+    _mma("warp.mma_ABt", d, a, b, c, "row", "row")
 
 
-def _mma(name: str, d: RegisterTile, a: RegisterTile, b: RegisterTile, c: RegisterTile, b_layout: str) -> None:
+def mma_AtB(d: RegisterTile, a: RegisterTile, b: RegisterTile, c: RegisterTile) -> None:  # noqa: N802
+    """D = A^T B + C: A is K x M, B is K x N, both in column layout; C may be D. PTX: ``mma.sync``."""
+    _mma("warp.mma_AtB", d, a, b, c, "col", "col")
+
+
+def mma_AtBt(d: RegisterTile, a: RegisterTile, b: RegisterTile, c: RegisterTile) -> None:  # noqa: N802
+    """D = A^T B^T + C: A is K x M in column layout, B is N x K in row layout; C may be D. PTX: ``mma.sync``."""
+    _mma("warp.mma_AtBt", d, a, b, c, "col", "row")
+
+
+def _mma(name: str, d: RegisterTile, a: RegisterTile, b: RegisterTile, c: RegisterTile, a_layout: str, b_layout: str) -> None:
     require_scope(name, "cta", "warpgroup", "warp")
-    _check(name, d, a, b, c, b_layout)
-    opcode = f"mma.sync.aligned.m16n8k16.row.col.f32.{a.dtype}.{b.dtype}.f32"
+    _check(name, d, a, b, c, a_layout, b_layout)
+    opcode = f"mma.sync.aligned.m16n8k{32 if a.dtype in _FP8 else 16}.row.col.{d.dtype}.{a.dtype}.{b.dtype}.{d.dtype}"
+    steps, half_base = a.width if a_layout == "row" else a.height, d.per_base // 2
     for i in range(d.height):
         for j in range(d.width):
-            for step in range(a.width):
+            for step in range(steps):
+                left = a.base(i, step) if a_layout == "row" else a.base(step, i)
                 right = b.base(step, j) if b_layout == "col" else b.base(j, step)
                 added = (c if step == 0 else d).base(i, j)
                 for n in range(2):
-                    halves = (d.base(i, j)[4 * n : 4 * n + 4], a.base(i, step), right[n::2], added[4 * n : 4 * n + 4])
-                    current().emit(f"{opcode} " + ", ".join("{" + ", ".join(part) + "}" for part in halves))
+                    part = slice(half_base * n, half_base * (n + 1))
+                    operands = (d.base(i, j)[part], left, right[n::2], added[part])
+                    current().emit(f"{opcode} " + ", ".join("{" + ", ".join(x) + "}" for x in operands))
 
 
-def _check(name: str, d: RegisterTile, a: RegisterTile, b: RegisterTile, c: RegisterTile, b_layout: str) -> None:
+def _check(name: str, d: RegisterTile, a: RegisterTile, b: RegisterTile, c: RegisterTile, a_layout: str, b_layout: str) -> None:
     for tile in (d, a, b, c):
         if not isinstance(tile, RegisterTile):
             raise usage(f"{name} operand must be a register tile, not {type(tile).__name__}")
-    if a.dtype is not b.dtype or a.dtype not in (bf16, half):
-        raise usage(f"{name} A and B must be both bf16 or both f16, not {a.dtype} and {b.dtype}")
-    if b.layout != b_layout or a.layout != "row":
-        raise usage(f"{name} layouts of A and B must be row and {b_layout}, not {a.layout} and {b.layout}")
-    k, n = (b.rows, b.cols) if b_layout == "col" else (b.cols, b.rows)
-    if a.cols != k:
-        raise usage(f"{name} B must have the {a.cols} of A along K, not {k}")
+    same = a.dtype is b.dtype and a.dtype in (bf16, half)
+    if not same and not (a.dtype in _FP8 and b.dtype in _FP8):
+        raise usage(f"{name} A and B must be both bf16, both f16, or both fp8, not {a.dtype} and {b.dtype}")
+    if a.dtype in _FP8 and name != "warp.mma_ABt":
+        raise usage(f"{name} of fp8 must be mma_ABt, whose operands have K along their rows, not another orientation")
+    if (a.layout, b.layout) != (a_layout, b_layout):
+        hint = "warp.swap_layout changes one"
+        raise usage(f"{name} layouts of A and B must be {a_layout} and {b_layout}, not {a.layout} and {b.layout}: {hint}")
+    m, k = (a.rows, a.cols) if a_layout == "row" else (a.cols, a.rows)
+    k_b, n = (b.rows, b.cols) if b_layout == "col" else (b.cols, b.rows)
+    if k != k_b:
+        raise usage(f"{name} B must have the {k} of A along K, not {k_b}")
+    if d.dtype is not fl and not (d.dtype is half and a.dtype is half):
+        raise usage(f"{name} D must be f32, or f16 for operands of f16, not {d.dtype}")
     for tile in (d, c):
-        if (tile.dtype, tile.rows, tile.cols) != (fl, a.rows, n):
-            raise usage(f"{name} C and D must be rt<f32, {a.rows}, {n}>, not {tile}")
+        if (tile.dtype, tile.rows, tile.cols, tile.layout) != (d.dtype, m, n, "row"):
+            raise usage(f"{name} C and D must be rt<{d.dtype}, {m}, {n}>, not {tile}")

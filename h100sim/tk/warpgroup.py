@@ -94,20 +94,21 @@ def _mma(name: str, d: RegisterTile, a: SharedTile | RegisterTile, b: SharedTile
     shape = f"m64n{d.cols}k{step}"
     opcode = f"wgmma.mma_async.sync.aligned.{shape}.{d.dtype}.{a.dtype}.{b.dtype}"
     sixteen_bit = b.dtype.size_bytes == 2
-    steps = [(left.descriptor(i) if left else _fragment(a, i), right.descriptor(i)) for i in range(k // step)]
+    steps = [(left.descriptor(i) if left else "", right.descriptor(i)) for i in range(k // step)]
+    transposes = [str(o.transpose) for o in (left, right) if o is not None] if sixteen_bit else []
     builder.emit("wgmma.fence.sync.aligned")
     builder.emit("fence.proxy.async.shared::cta")
-    for i, (a_operand, b_operand) in enumerate(steps):
-        transposes = [str(o.transpose) for o in (left, right) if o is not None] if sixteen_bit else []
-        accumulate = scale_d if i == 0 else "1"
-        rest = ", ".join([a_operand, b_operand, accumulate, "1", "1", *transposes])
-        builder.emit(f"{opcode} {{{', '.join(d.registers)}}}, {rest}")
+    for row in range(d.height):
+        registers = ", ".join(r for j in range(d.width) for r in d.base(row, j))
+        for i, (descriptor, b_operand) in enumerate(steps):
+            rest = ", ".join([descriptor or _fragment(a, row, i), b_operand, scale_d if i == 0 else "1", "1", "1", *transposes])
+            builder.emit(f"{opcode} {{{registers}}}, {rest}")
     builder.emit("wgmma.commit_group.sync.aligned")
 
 
-def _fragment(a: SharedTile | RegisterTile, step: int) -> str:
+def _fragment(a: SharedTile | RegisterTile, row: int, step: int) -> str:
     assert isinstance(a, RegisterTile), "operands that are not in shared memory are in registers"
-    return "{" + ", ".join(a.base(0, step)) + "}"
+    return "{" + ", ".join(a.base(row, step)) + "}"
 
 
 def _check_shapes(name: str, d: RegisterTile, a: SharedTile | RegisterTile, b: SharedTile, a_t: bool, b_k_rows: bool) -> int:
@@ -118,15 +119,16 @@ def _check_shapes(name: str, d: RegisterTile, a: SharedTile | RegisterTile, b: S
         raise usage(f"{name} A must be in shared memory, not in registers: only shared operands can be transposed")
     if isinstance(a, RegisterTile) and a.layout != "row":
         raise usage(f"{name} A in registers must be in row layout, not {a.layout}")
-    rows = _ROWS // 4 if isinstance(a, RegisterTile) else _ROWS
+    in_registers = isinstance(a, RegisterTile)
     m, k = (a.cols, a.rows) if a_t else (a.rows, a.cols)
     k_b, n = (b.rows, b.cols) if b_k_rows else (b.cols, b.rows)
-    if m != rows:
-        raise usage(f"{name} A must have {rows} rows of D{' (16 in each of 4 warps)' if rows == 16 else ''}, not {m}")
+    if not in_registers and m != _ROWS:
+        raise usage(f"{name} A must have {_ROWS} rows of D, not {m}: give each warpgroup a tile of its own")
     if k != k_b:
         raise usage(f"{name} B must have the {k} of A along K, not {k_b}")
-    if (d.rows, d.cols) != (BASE_ROWS, n):
-        raise usage(f"{name} D must be {BASE_ROWS}x{n} (16 of the 64 rows in each warp), not {d.rows}x{d.cols}")
+    rows = a.rows if in_registers else BASE_ROWS
+    if (d.rows, d.cols, d.layout) != (rows, n, "row"):
+        raise usage(f"{name} D must be rt<{d.dtype}, {rows}, {n}> (a quarter of the {4 * rows} rows in each warp), not {d}")
     if n > 256:
         raise usage(f"{name} N must be at most 256, not {n}", 'PTX ISA 9.1, "Asynchronous Warpgroup Level Matrix Shape"')
     _check_types(name, d, a, b)
