@@ -47,7 +47,7 @@ def copy(regs, mask, ops, ctx):
             ) == 0:
                 return S.S_ERROR
     done = unit_time(ctx, global_time(ctx, size * 32))
-    before = -1
+    before, reads = -1, 0
     for lane in range(32):
         if not (mask >> lane) & 1:
             continue
@@ -55,12 +55,14 @@ def copy(regs, mask, ops, ctx):
         A = S.asyncs(ctx)[n]
         given = get(regs, operand(ops, 2), lane)
         A.bytes = (size if given == 0 else 0) if ins.imm3 else given
+        reads |= (1 << lane) if A.bytes > 0 else 0
         A.shared = get(regs, operand(ops, 0), lane) + ins.imm0
         A.address = get(regs, operand(ops, 1), lane) + ins.imm1
         A.lane, A.sequence, A.done, A.peer, A.state = lane, _UNCOMMITTED, done, before, S.A_FLYING
         before = n
     push(ctx, done, PRIORITY_UNIT, ITEM_ASYNC, before)
-    record(ctx, regs, ops, 1, ins.imm1, mask, size, GLOBAL, _READ)
+    if reads:
+        record(ctx, regs, ops, 1, ins.imm1, reads, size, GLOBAL, _READ)
     record(ctx, regs, ops, 0, ins.imm0, mask, size, SHARED, _WRITE)
     return S.S_NEXT
 

@@ -51,6 +51,15 @@ def test_what_the_source_lacks_is_zero(how):
     assert out.tolist() == [int(SOURCE[4 * t]) if t & 8 else 0 for t in range(32)]
 
 
+@pytest.mark.parametrize(("size", "kinds"), [(0, set()), (16, {"race"})])
+def test_a_copy_of_no_bytes_reads_nothing(size, kinds):
+    """Compilers switch the copies of a pipeline's last rounds off by a source size of 0."""
+    body = f"mov.u32 %x, {size}; cp.async.cg.shared.global [%n], [%a], 16, %x; st.global.u32 [%a], %t; cp.async.wait_all;"
+    out, result = run(body + "ld.shared.u32 %r_value, [%n+4];")
+    assert {hazard.kind for hazard in result.hazards} == kinds
+    assert size or not out.any()
+
+
 @pytest.mark.parametrize(("noinc", "count"), [(".noinc", 32), ("", 1)])
 def test_copies_arrive_on_an_mbarrier(noinc, count):
     body = f"""
