@@ -28,10 +28,10 @@ def _reduction(axis: str, name: str) -> Callable[..., None]:
         require_vector(operation, src, dst, axis)
         if accum is not None:
             require_vector(operation, src, accum, axis)
-        for index, parts in enumerate(_parts(src, axis, len(dst.registers))):
-            total = _in_thread(opcode, parts)
-            for distance in _DISTANCES[dst.layout]:
-                total = _shuffled(opcode, total, distance)
+        totals = _in_thread(opcode, _parts(src, axis, len(dst.registers)))
+        for distance in _DISTANCES[dst.layout]:
+            totals = _shuffled(opcode, totals, distance)
+        for index, total in enumerate(totals):
             if accum is None:
                 current().emit(f"mov.f32 {dst.registers[index]}, {total}")
             else:
@@ -51,25 +51,33 @@ def _parts(src: RegisterTile, axis: str, count: int) -> list[list[str]]:
     return parts
 
 
-def _in_thread(opcode: str, parts: list[str]) -> str:
-    """Combine registers in order, left to right."""
-    total = parts[0]
-    for part in parts[1:]:
-        register = current().register("f")
-        current().emit(f"{opcode} {register}, {total}, {part}")
-        total = register
-    return total
-
-
-def _shuffled(opcode: str, value: str, distance: int) -> str:
+def _in_thread(opcode: str, parts: list[list[str]]) -> list[str]:
+    """Combine the registers of every row or column in order, left to right; those of different ones side by side, so that
+    one's latency passes while another's are issued.
+    """
     builder = current()
-    word, other = builder.register(), builder.register("f")
-    builder.emit(f"mov.b32 {word}, {value}")
-    builder.emit(f"shfl.sync.bfly.b32 {word}, {word}, {distance}, 31, 0xffffffff")
-    builder.emit(f"mov.b32 {other}, {word}")
-    total = builder.register("f")
-    builder.emit(f"{opcode} {total}, {value}, {other}")
-    return total
+    totals = [registers[0] for registers in parts]
+    for others in zip(*(registers[1:] for registers in parts), strict=True):
+        sums = [builder.register("f") for _ in parts]
+        for result, total, other in zip(sums, totals, others, strict=True):
+            builder.emit(f"{opcode} {result}, {total}, {other}")
+        totals = sums
+    return totals
+
+
+def _shuffled(opcode: str, values: list[str], distance: int) -> list[str]:
+    builder = current()
+    words = [builder.register() for _ in values]
+    others, totals = ([builder.register("f") for _ in values] for _ in range(2))
+    for word, value in zip(words, values, strict=True):
+        builder.emit(f"mov.b32 {word}, {value}")
+    for word in words:
+        builder.emit(f"shfl.sync.bfly.b32 {word}, {word}, {distance}, 31, 0xffffffff")
+    for word, other in zip(words, others, strict=True):
+        builder.emit(f"mov.b32 {other}, {word}")
+    for total, value, other in zip(totals, values, others, strict=True):
+        builder.emit(f"{opcode} {total}, {value}, {other}")
+    return totals
 
 
 row_max, row_min, row_sum, row_prod = (_reduction("row", name) for name in _OPCODES)
