@@ -27,9 +27,7 @@ class Program:
 def catalog() -> list[Program]:
     """Return every program of this package, in the order of their names."""
     modules = [importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)]
-    return [
-        Program(m.__name__.rpartition(".")[2], m.TEACHES, dict(m.CONFIG), m) for m in modules if hasattr(m, "TEACHES")
-    ]
+    return [Program(m.__name__.rpartition(".")[2], m.TEACHES, dict(m.CONFIG), m) for m in modules if hasattr(m, "TEACHES")]
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -184,9 +184,7 @@ def build(
     return tk.kernel(**launch, **tensors)(attention)
 
 
-def _check(
-    batch: int, heads: int, kv_heads: int, n: int, d: int, kv: int, consumers: int, order: bool, lse: bool
-) -> None:
+def _check(batch: int, heads: int, kv_heads: int, n: int, d: int, kv: int, consumers: int, order: bool, lse: bool) -> None:
     """Raise UsageError for settings that the kernel cannot have."""
     for name, size in (("batch", batch), ("heads", heads), ("n", n)):
         if size < 1:

@@ -1,4 +1,4 @@
-"""The command line: ``h100sim list | run | check | serve | layout | validate``.
+"""The command line: ``h100sim list | run | check | serve | lesson | layout | validate``.
 
 Exit status: 0 clean; 1 the kernel ran and did something wrong (a hazard, a deadlock, an error, a result outside
 its allowance); 2 it could not be run (wrong usage, PTX that is not valid, a launch that CUDA would refuse). What is
@@ -21,6 +21,7 @@ import typer
 
 from ..errors import H100SimError, UsageError
 from . import layout
+from .lesson import lesson
 
 if TYPE_CHECKING:
     from .target import Job, Outcome
@@ -32,6 +33,7 @@ app = typer.Typer(
 )
 
 app.add_typer(layout.app, name="layout")
+app.command("lesson")(lesson)
 
 _ARG_HELP = "An argument of a PTX file's kernel: i32:5, f32:1.5, zeros:f32:64x64, randn:bf16:64x64."
 

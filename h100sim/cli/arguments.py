@@ -56,8 +56,7 @@ def kernel_argument(text: str, seed: int = 0) -> Any:
     if kind in _TYPES or kind in _ALIASES:
         return _number(text, _element(kind, text), rest)
     raise UsageError(
-        f"argument must be TYPE:NUMBER, file:NAME.npy, map:FORM or one of {', '.join(_ARRAYS)} with :TYPE:SHAPE, "
-        f"not {text}"
+        f"argument must be TYPE:NUMBER, file:NAME.npy, map:FORM or one of {', '.join(_ARRAYS)} with :TYPE:SHAPE, not {text}"
     )
 
 

@@ -33,9 +33,7 @@ def draw_swizzle(
     if min(rows, columns, element_bytes) < 1:
         raise UsageError(f"rows, columns and element bytes must be positive, not {rows}, {columns} and {element_bytes}")
     picture = pictures.draw_swizzle(rows, columns, element_bytes, mode, base)
-    return _finish(
-        "swizzle", out, picture, json, lambda: {"addresses": panel_addresses(rows, columns, element_bytes, mode, base)}
-    )
+    return _finish("swizzle", out, picture, json, lambda: {"addresses": panel_addresses(rows, columns, element_bytes, mode, base)})
 
 
 @app.command("fragment")
@@ -72,9 +70,7 @@ def draw_descriptor(
     except ValueError:
         raise UsageError(f"descriptor must be a 64-bit integer, not {descriptor}") from None
     picture = pictures.draw_descriptor(instruction, which, bits, transpose)
-    return _finish(
-        "descriptor", out, picture, json, lambda: {"addresses": operand_addresses(instruction, which, bits, transpose)}
-    )
+    return _finish("descriptor", out, picture, json, lambda: {"addresses": operand_addresses(instruction, which, bits, transpose)})
 
 
 @app.command("banks")

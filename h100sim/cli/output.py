@@ -96,9 +96,7 @@ def accuracy_text(accuracy: Accuracy) -> str:
 
 def verdict_text(outcome: Outcome) -> str:
     """Return the hazards and the error that stopped the kernel, or "no hazards"."""
-    hazards = [
-        f"hazard {k + 1} of {len(outcome.run.hazards)}: {hazard}" for k, hazard in enumerate(outcome.run.hazards)
-    ]
+    hazards = [f"hazard {k + 1} of {len(outcome.run.hazards)}: {hazard}" for k, hazard in enumerate(outcome.run.hazards)]
     if outcome.error is not None:
         hazards.append(f"{type(outcome.error).__name__}: {outcome.error}")
     return "\n\n".join(hazards) if hazards else "no hazards"

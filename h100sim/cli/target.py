@@ -136,9 +136,7 @@ def program_kernel(name: str, settings: dict[str, Any]) -> tuple[Any, Any, dict[
     try:
         return module, module.build(**config), config
     except TypeError as error:
-        raise UsageError(
-            f"settings of {name} must be of the types that build takes, not {settings} ({error})"
-        ) from None
+        raise UsageError(f"settings of {name} must be of the types that build takes, not {settings} ({error})") from None
 
 
 def program_job(name: str, settings: dict[str, Any], seed: int, device_name: str) -> Job:
