@@ -26,6 +26,7 @@ from ..trace import Event, KernelInfo
 from . import accesses, barriers, registers
 from . import launch as launch_module
 from . import tables as t
+from .arrivals import Arrivals
 from .wording import Words, hazards_of, register_hazards
 
 _COPIES = launch_module.PC_CP_COPY | launch_module.PC_CP_COMMIT | launch_module.PC_CP_WAIT | launch_module.PC_CP_WAIT_ALL
@@ -73,6 +74,7 @@ class Checker:
             int(np.prod(kernel.grid)), int(np.prod(kernel.cluster)), int(np.prod(kernel.block)), flags,
             [_wait_count(i) for i in instructions], mode == "strict",
         )  # fmt: skip
+        self.arrivals = Arrivals(instructions)
         self.registers = registers.RegisterState(registers.uses_of(instructions))
         self._handlers = {int(kind): handler for kind, handler in _HANDLERS.items()}
         self._handlers[int(Event.ISSUED)] = _issued
@@ -108,12 +110,14 @@ class Checker:
             else:
                 self._handlers[e.kind](self.launch, e)
         self._feed_registers(events, rows)
+        self.arrivals.feed(events, self.events - len(events))
 
     def finish(self) -> list[Hazard]:
         """Return what was found, in the order of the second access."""
         words = Words(self.kernel, self.launch.warps_per_cta, self.launch.mbarrier_addresses)
         tables = self.launch.tables
         found = hazards_of(words, tables.findings[: int(tables.scalars[t.FINDS])])
+        found += self.arrivals.hazards(words)
         r = self.registers
         found += register_hazards(words, r.found[: int(r.count[0])], r.uses.names, self._times)
         return merged(sorted(found, key=lambda h: h.second.event))

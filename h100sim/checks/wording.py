@@ -14,7 +14,7 @@ from . import tables as t
 
 _ISA = 'PTX ISA 9.1, "'
 _MODEL = _ISA + 'Memory Consistency Model: Causality order"'
-_MBARRIER = _ISA + 'Parallel Synchronization and Communication Instructions: mbarrier"'
+MBARRIER_RULE = _ISA + 'Parallel Synchronization and Communication Instructions: mbarrier"'
 _BARRIER = _ISA + 'Parallel Synchronization and Communication Instructions: bar, barrier"'
 _FENCE = _ISA + 'Parallel Synchronization and Communication Instructions: membar, fence" (fence.proxy.async)'
 _WGMMA = _ISA + 'Asynchronous Warpgroup Level Matrix Instructions"'
@@ -232,7 +232,7 @@ def _misuse_word(words: Words, f: np.ndarray) -> Hazard:
         if again
         else "keep mbarriers apart from tiles, or mbarrier.inval first"
     )
-    return _two_sided(words, f, "barrier-misuse", message, "mbarrier.inval between the two", _MBARRIER, fix)
+    return _two_sided(words, f, "barrier-misuse", message, "mbarrier.inval between the two", MBARRIER_RULE, fix)
 
 
 def _init_race(words: Words, f: np.ndarray) -> Hazard:
@@ -248,7 +248,7 @@ def _init_race(words: Words, f: np.ndarray) -> Hazard:
     first = _access(words, f, t.F_FIRST, "mbarrier", "mbarrier.init")
     second = _access(words, f, t.F_SECOND, "mbarrier", "use of the mbarrier")
     assert second is not None, "user of an mbarrier must be known"
-    return Hazard("race", message, first, second, f"a barrier between the init and {user}", _MBARRIER, fix, int(f[t.F_COUNT]))
+    return Hazard("race", message, first, second, f"a barrier between the init and {user}", MBARRIER_RULE, fix, int(f[t.F_COUNT]))
 
 
 def _strict_init(words: Words, f: np.ndarray) -> Hazard:
@@ -259,7 +259,7 @@ def _strict_init(words: Words, f: np.ndarray) -> Hazard:
     assert second is not None, "copy must be known"
     return Hazard(
         "strict-proxy-war", message, first, second, "fence.mbarrier_init after the init (contested within one CTA)",
-        _MBARRIER, "execute fence.mbarrier_init.release.cluster after the inits", int(f[t.F_COUNT]),
+        MBARRIER_RULE, "execute fence.mbarrier_init.release.cluster after the inits", int(f[t.F_COUNT]),
     )  # fmt: skip
 
 
@@ -289,7 +289,7 @@ def _over_arrival(words: Words, f: np.ndarray) -> Hazard:
     message = f"{name} phase {phase - 1} must be waited for before anybody arrives in phase {phase}, not run past"
     return _one_sided(
         words, f, "over-arrival", message, f"arrival in phase {phase}", "mbarrier",
-        f"a wait on {name} that saw phase {phase - 1} complete, known to the warp that arrives", _MBARRIER,
+        f"a wait on {name} that saw phase {phase - 1} complete, known to the warp that arrives", MBARRIER_RULE,
         f"let the arrival count of {name} match the arrivals of one phase, or wait before arriving again",
     )  # fmt: skip
 
@@ -301,7 +301,7 @@ def _tx_underflow(words: Words, f: np.ndarray) -> Hazard:
     if second is None:
         second = Access("completion of bytes", "", "", "", "mbarrier", -1, -1, 0, -1, int(f[t.F_CTA]), -1, -1)
     return Hazard(
-        "tx-underflow", message, None, second, "expect_tx of the missing bytes in this phase", _MBARRIER,
+        "tx-underflow", message, None, second, "expect_tx of the missing bytes in this phase", MBARRIER_RULE,
         "expect the bytes of the whole box: clipping at the tensor's edge does not make a copy shorter",
         int(f[t.F_COUNT]),
     )  # fmt: skip

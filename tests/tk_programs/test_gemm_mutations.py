@@ -57,3 +57,17 @@ def test_every_omission_is_noticed(call, occurrence, outcome):
     except KernelError:
         noticed = {"KernelError"}
     assert outcome & noticed
+
+
+def test_an_arrival_that_a_short_run_does_not_need_is_missed_all_the_same():
+    """With as many stages as steps no slot is used again, and yet its release must not be forgotten."""
+    kernel = without(tk_programs.gemm.build(stages=4), "tk.warpgroup.arrive", 0)
+    kernel.run(*tk_programs.gemm.inputs(1))
+    messages = [(hazard.kind, hazard.message) for hazard in kernel.last_run.hazards]
+    assert (
+        "barrier-misuse",
+        "empty[0] is waited for but nobody ever arrives on it: the wait passes only while empty[0] is fresh",
+    ) in messages
+    whole = tk_programs.gemm.build(stages=6)
+    whole.run(*tk_programs.gemm.inputs(1))
+    assert whole.last_run.hazards == []
