@@ -23,7 +23,7 @@ class ElementType:
     ``index`` is its row in :data:`ELEMENT_TYPES` (compiled code passes it around), ``bits`` the storage width,
     ``exponent_bits``, ``mantissa_bits`` and ``bias`` are 0 for integers. ``has_inf``: the top exponent holds
     infinities and NaNs; e4m3 has no infinity and a single NaN magnitude. ``ignored_bits`` low bits of the storage are
-    not looked at.
+    not looked at. Arrays of s4 and u4 hold one element a byte, in its low bits.
     """
 
     index: int
@@ -44,7 +44,7 @@ class ElementType:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of one element. b1 has none of its own: eight share a byte."""
+        """Bytes of one element. b1, s4 and u4 have none of their own: elements share a byte."""
         return self.bits // 8
 
     def __str__(self) -> str:
@@ -71,6 +71,8 @@ _ROWS = (
     ("s64", 64, 0, 0, 0, False, True, np.int64, 0),
     ("u64", 64, 0, 0, 0, False, False, np.uint64, 0),
     ("b1", 1, 0, 0, 0, False, False, np.uint8, 0),
+    ("s4", 4, 0, 0, 0, False, True, np.int8, 0),
+    ("u4", 4, 0, 0, 0, False, False, np.uint8, 0),
 )
 
 

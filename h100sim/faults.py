@@ -47,7 +47,8 @@ if TYPE_CHECKING:
     CALL_TARGET,
     PARAM_SPACE,
     CLUSTER_TWICE,
-) = range(37)
+    SPARSE_METADATA,
+) = range(38)
 
 _SPACES = ("global", "shared", "local", "const", "param", "", "", "generic")
 
@@ -176,6 +177,11 @@ def _describe(machine: Machine, code: int, a: int, b: int, extra: int, opcode: s
         return IllegalInstruction, f"{opcode} index must be from 0 to {b - 1}, not {a}", isa + '"brx.idx"'
     if code == CALL_TARGET:
         return IllegalInstruction, f"{opcode} target must be a function of the module, not {a:#x}", isa + '"call"'
+    if code == SPARSE_METADATA:
+        rule = "0b0100 or 0b1110" if extra == 32 else "two different indices"
+        row, chunk = divmod(a, 64)
+        message = f"{opcode} metadata of row {row}, chunk {chunk} must be {rule}, not {b:#06b}"
+        return IllegalInstruction, message, isa + '"Sparse matrix storage"'
     return KernelError, f"{opcode} failed with fault {code} ({a}, {b}, {extra})", ""
 
 

@@ -26,7 +26,7 @@ import numpy as np
 from ..dtypes import ELEMENT_TYPES, ElementType
 from ..errors import UsageError
 
-_TYPES = {element.name: element for element in ELEMENT_TYPES if element.name != "b1"}
+_TYPES = {element.name: element for element in ELEMENT_TYPES if element.bits >= 8}
 _ALIASES = {"i8": "s8", "i16": "s16", "i32": "s32", "i64": "s64"}
 _ARRAYS = ("zeros", "ones", "arange", "randn", "randint")
 #: Bytes that an array argument may have: as much as an H100 has memory.

@@ -23,8 +23,6 @@ from h100sim.numerics.wgmma import parse_wgmma
 #: One record per element: warp of the warpgroup (0 for warp-level instructions), lane, register, bit in the register.
 FRAGMENT = np.dtype([("warp", "i4"), ("lane", "i4"), ("register", "i4"), ("bit", "i4")])
 
-#: Element types that only mma.sync has, and their bits.
-_MMA_ONLY = {"s4": 4, "u4": 4}
 _MMA = re.compile(
     r"mma(?P<sparse>\.sp(::ordered_metadata)?)?\.sync\.aligned\.m(?P<m>\d+)n(?P<n>\d+)k(?P<k>\d+)"
     r"(?P<rest>(\.[a-z0-9:]+)*)"
@@ -122,20 +120,16 @@ def _mma(instr: str, which: str) -> np.ndarray:
     raise UsageError(f"operand of mma must be a, b, c or d, not {which}")
 
 
-def _bits_of(name: str) -> int:
-    return _MMA_ONLY[name] if name in _MMA_ONLY else element_type(name).bits
-
-
 def _mma_shape(instr: str) -> _MmaShape:
     match = _MMA.fullmatch(instr)
     if not match:
         raise PtxError(f"opcode must be mma[.sp].sync.aligned.mMnNkK.row.col.dtype.atype.btype.ctype, not {instr}")
     m, n, k = (int(match[name]) for name in "mnk")
     parts = match["rest"].split(".")[1:]
-    types = [p for p in parts if p in _MMA_ONLY or _is_type(p)]
+    types = [p for p in parts if _is_type(p)]
     if len(types) != 4:
         raise PtxError(f"mma must have four types, not {len(types)}")
-    d, a, b = (_bits_of(name) for name in types[:3])
+    d, a, b = (element_type(name).bits for name in types[:3])
     is_sparse = match["sparse"] is not None
     depths = (_DEPTHS if m == 16 else _DEPTHS_M8).get(a, ()) if m in (8, 16) else ()
     legal = tuple(2 * x for x in depths) if is_sparse else depths

@@ -1,8 +1,10 @@
-"""The arithmetic of ``mma.sync`` on whole arrays: one step of the warp-level matrix product.
+"""The arithmetic of ``mma.sync`` and ``mma.sp`` on whole arrays: one step of the warp-level matrix product.
 
-f16, bf16 and tf32 are the fused sum of :mod:`h100sim.numerics.tensor_core_float` over the K of the opcode; fp8 is
-emulated (:mod:`h100sim.numerics.tensor_core_fp8`), f64 a chain of fused multiply-adds, integers and b1 as in
-``wgmma``. Not supported, and refused: 4-bit integers, the m8n8k4 form of f16, and sparse ``mma.sp``.
+f16, bf16 and tf32 are the fused sum of :mod:`h100sim.numerics.tensor_core_float` over the K of the opcode (of the kept
+products, if sparse); fp8 is emulated (:mod:`h100sim.numerics.tensor_core_fp8`), f64 a chain of fused multiply-adds,
+integers and b1 as in ``wgmma``. Not supported, and refused: the m8n8k4 form of f16.
+
+Measured: tests/data/mma_sync.npz, tests/data/mma_sparse.npz (mma.sp and 4-bit integers).
 """
 
 from __future__ import annotations
@@ -13,12 +15,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from h100sim.dtypes import ElementType, element_type
-from h100sim.errors import PtxError
+from h100sim.errors import PtxError, UsageError
+from h100sim.numerics import sparse
 from h100sim.numerics.operands import as_words, multiply
 from h100sim.numerics.tensor_core import MMA_TYPES, code_of
 
+_INTEGERS = ("s8", "u8", "s4", "u4")
 _RULE = 'PTX ISA 9.1, "Multiply-and-Accumulate Instruction: mma"'
-_OPCODE = re.compile(r"mma\.sync\.aligned\.m(\d+)n(\d+)k(\d+)\.row\.col((?:\.[a-z0-9]+)+)")
+_OPCODE = re.compile(r"mma(\.sp|\.sp::ordered_metadata)?\.sync\.aligned\.m(\d+)n(\d+)k(\d+)\.row\.col((?:\.[a-z0-9]+)+)")
 
 #: (M, K) of the shapes by type of A; N is 8. Spec: PTX ISA 9.1, "Matrix Shape" of mma.
 _SHAPES = {
@@ -29,14 +33,29 @@ _SHAPES = {
     "e5m2": ((16, 16), (16, 32)),
     "s8": ((8, 16), (16, 16), (16, 32)),
     "u8": ((8, 16), (16, 16), (16, 32)),
+    "s4": ((8, 32), (16, 32), (16, 64)),
+    "u4": ((8, 32), (16, 32), (16, 64)),
     "b1": ((8, 128), (16, 128), (16, 256)),
     "f64": ((8, 4), (16, 4), (16, 8), (16, 16)),
+}
+
+#: K of the sparse shapes; M is 16. Spec: PTX ISA 9.1, "Matrix Shape" of mma.sp.
+_SPARSE_DEPTHS = {
+    "f16": (16, 32),
+    "bf16": (16, 32),
+    "tf32": (8, 16),
+    "e4m3": (64,),
+    "e5m2": (64,),
+    "s8": (32, 64),
+    "u8": (32, 64),
+    "s4": (64, 128),
+    "u4": (64, 128),
 }
 
 
 @dataclass(frozen=True)
 class MmaInstruction:
-    """An ``mma.sync`` opcode: the types of D (and C), A and B, M and K of the shape (N is 8), and its modifiers."""
+    """An ``mma.sync`` or ``mma.sp`` opcode: the types of D (and C), A and B, M and K of the shape (N is 8), modifiers."""
 
     opcode: str
     d: ElementType
@@ -46,6 +65,17 @@ class MmaInstruction:
     k: int
     satfinite: bool
     xor: bool
+    is_sparse: bool = False
+
+    @property
+    def stored_k(self) -> int:
+        """Elements in a row of A as it is stored: half of K if it is sparse."""
+        return self.k // 2 if self.is_sparse else self.k
+
+    @property
+    def selectors(self) -> int:
+        """How many sparsity selectors there are."""
+        return 16 // int(sparse.chunks_of.py_func(self.a.bits, self.stored_k))
 
     @property
     def code(self) -> int:
@@ -54,16 +84,17 @@ class MmaInstruction:
 
 
 def parse_mma(opcode: str) -> MmaInstruction:
-    """Parse an ``mma.sync`` opcode; PtxError names the part that is wrong or not supported."""
+    """Parse an ``mma.sync`` or ``mma.sp`` opcode; PtxError names the part that is wrong or not supported."""
 
     def wrong(noun: str, rule: str, value: object) -> PtxError:
         return PtxError(f"{noun} must {rule}, not {value}", rule=_RULE)
 
     match = _OPCODE.fullmatch(opcode.strip())
     if not match:
-        raise wrong("opcode", "be mma.sync.aligned.mMn8kK.row.col.dtype.atype.btype.ctype", opcode)
-    m, n, k = (int(text) for text in match.groups()[:3])
-    parts = match[4].split(".")[1:]
+        raise wrong("opcode", "be mma[.sp].sync.aligned.mMn8kK.row.col.dtype.atype.btype.ctype", opcode)
+    is_sparse = match[1] is not None
+    m, n, k = (int(text) for text in match.groups()[1:4])
+    parts = match[5].split(".")[1:]
     satfinite = "satfinite" in parts
     types = [part for part in parts if part != "satfinite"]
     if len(types) < 4 or tuple(types[:3]) not in MMA_TYPES:
@@ -77,19 +108,24 @@ def parse_mma(opcode: str) -> MmaInstruction:
     if operation not in legal_operations:
         rule = "end in .and.popc or .xor.popc" if a.name == "b1" else "have no modifier but .satfinite"
         raise wrong(f"mma.sync of {a}", rule, ".".join(operation) or "nothing")
-    if satfinite and a.name not in ("s8", "u8"):
-        raise wrong(".satfinite", "go with s8 and u8", a)
-    if n != 8 or (m, k) not in _SHAPES[a.name]:
-        legal = ", ".join(f"m{rows}n8k{depth}" for rows, depth in _SHAPES[a.name])
-        raise wrong(f"mma.sync shape of {a}", f"be one of {legal}", f"m{m}n{n}k{k}")
-    return MmaInstruction(opcode, d, a, b, m, k, satfinite, operation[:1] == ["xor"])
+    if satfinite and a.name not in _INTEGERS:
+        raise wrong(".satfinite", f"go with {', '.join(_INTEGERS)}", a)
+    if is_sparse and a.name not in _SPARSE_DEPTHS:
+        raise wrong("mma.sp type of A", f"be one of {', '.join(_SPARSE_DEPTHS)}", a)
+    if is_sparse and a.name in ("e4m3", "e5m2") and d.name == "f16":
+        raise wrong(f"mma.sp type of D for {a}", "be f32", d)
+    shapes = tuple((16, depth) for depth in _SPARSE_DEPTHS[a.name]) if is_sparse else _SHAPES[a.name]
+    if n != 8 or (m, k) not in shapes:
+        legal = ", ".join(f"m{rows}n8k{depth}" for rows, depth in shapes)
+        raise wrong(f"{'mma.sp' if is_sparse else 'mma.sync'} shape of {a}", f"be one of {legal}", f"m{m}n{n}k{k}")
+    return MmaInstruction(opcode, d, a, b, m, k, satfinite, operation[:1] == ["xor"], is_sparse)
 
 
 def mma_sync(instr: str, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
     """Do what one ``mma.sync`` does: A * B + C, to the bit.
 
     ``instr``: the opcode, such as ``"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"``. ``a`` (..., M, K), ``b``
-    (..., N, K), ``c`` (..., M, N) with any leading batch axes that broadcast: bits of the storage width (b1 as (...,
+    (..., N, K), ``c`` (..., M, N) with any leading batch axes that broadcast: bits of the storage width (4-bit integers one a byte, b1 as (...,
     K/8) bytes, least significant bit first) or values of the natural type. K is the opcode's, M and N come from the
     arrays.
 
@@ -97,6 +133,24 @@ def mma_sync(instr: str, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndar
     arrays of another type.
     """
     instruction = parse_mma(instr)
+    if instruction.is_sparse:
+        raise UsageError("mma_sync instruction must be dense (mma_sparse takes the metadata), not .sp")
     words_a = as_words(instruction.a, a, "A", instruction.k)
     words_b = as_words(instruction.b, b, "B", instruction.k)
     return multiply(instruction.code, instruction.d, words_a, words_b, c, {"satfinite": instruction.satfinite})
+
+
+def mma_sparse(instr: str, a: np.ndarray, metadata: np.ndarray, b: np.ndarray, c: np.ndarray, *, selector: int = 0) -> np.ndarray:
+    """Do what one ``mma.sp`` does: A * B + C, to the bit.
+
+    As :func:`mma_sync`, with ``a`` packed to (..., 16, K/2) and ``metadata`` uint32 (..., 32), the register of each lane.
+    ``selector`` is the sparsity selector.
+    """
+    instruction = parse_mma(instr)
+    if not instruction.is_sparse:
+        raise UsageError("mma_sparse instruction must be mma.sp, not a dense one")
+    packed = as_words(instruction.a, a, "packed A", instruction.stored_k)
+    dense, present = sparse.expand(instruction.a.name, packed, np.asarray(metadata), selector)
+    words_b = as_words(instruction.b, b, "B", instruction.k)
+    flags = {"satfinite": instruction.satfinite}
+    return multiply(instruction.code, instruction.d, dense, words_b, c, flags, present)

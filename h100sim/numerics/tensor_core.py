@@ -21,13 +21,12 @@ from h100sim.dtypes import ELEMENT_TYPES, ElementType, element_type
 from h100sim.errors import PtxError
 from h100sim.numerics.tensor_core_double import accumulate_double
 from h100sim.numerics.tensor_core_float import accumulate_float, fused_sum
-from h100sim.numerics.tensor_core_fp8 import accumulate_fp8_by_hmma
+from h100sim.numerics.tensor_core_fp8 import accumulate_fp8_by_hmma, add_sparse_fp8_by_hmma
 from h100sim.numerics.tensor_core_integer import XOR, accumulate_bits, accumulate_integer
 
 _FP8 = ("e4m3", "e5m2")
 _BYTES = ("s8", "u8")
-_FP8 = ("e4m3", "e5m2")
-_BYTES = ("s8", "u8")
+_NIBBLES = ("s4", "u4")
 
 #: The type triples (D, A, B) of ``wgmma``. Spec: PTX ISA 9.1, "Asynchronous Warpgroup Level Matrix Shape".
 WGMMA_TYPES = frozenset(
@@ -42,9 +41,8 @@ WGMMA_TYPES = frozenset(
     + [("s32", a, b) for a in _BYTES for b in _BYTES]
 )
 
-#: The type triples (D, A, B) of ``mma.sync``. Spec: PTX ISA 9.1, "Matrix Shape" (4-bit integers are not supported
-#: here).
-MMA_TYPES = WGMMA_TYPES | {("f64", "f64", "f64")}
+#: The type triples (D, A, B) of ``mma.sync``. Spec: PTX ISA 9.1, "Matrix Shape".
+MMA_TYPES = WGMMA_TYPES | {("f64", "f64", "f64")} | {("s32", a, b) for a in _NIBBLES for b in _NIBBLES}
 
 #: Bit of a code: the fp8 product is done as ``mma.sync`` does it, with two HMMA instructions.
 BY_HMMA = 1 << 25
@@ -120,8 +118,13 @@ def _bits_steps(arguments, mask, ops, ctx):
 def _fp8_by_hmma_steps(arguments, mask, ops, ctx):
     words = native.i64(arguments, 13)
     a, b, d = _operands(words)
+    depth = words[4] if words[8] != 0 else 0
+    present = carray(native.as_pointer(words[8]), (words[1], words[2], depth), np.uint8)
     for i in range(words[1]):
-        accumulate_fp8_by_hmma(words[0], a[i], b[i], d[i], True, False, False, False)
+        if depth != 0:
+            add_sparse_fp8_by_hmma(words[0], a[i], present[i], b[i], d[i])
+        else:
+            accumulate_fp8_by_hmma(words[0], a[i], b[i], d[i], True, False, False, False)
     return 0
 
 

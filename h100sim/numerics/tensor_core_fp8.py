@@ -5,7 +5,9 @@ The first HMMA takes the elements whose index k has k % 4 in {0, 1} and starts f
 in {2, 3} and starts from the first's result. So it keeps more bits than the fp8 ``wgmma``, and rounds to nearest
 once.
 
-Measured: tests/data/mma_sync.npz (kernels e4m3, e5m2 and e4m3e5m2, k16 and k32, f32 and f16).
+The sparse form takes the even chunks of four elements in its first HMMA and the odd ones in its second.
+
+Measured: tests/data/mma_sync.npz (kernels e4m3, e5m2 and e4m3e5m2, k16 and k32, f32 and f16), tests/data/mma_sparse.npz.
 """
 
 from __future__ import annotations
@@ -106,3 +108,32 @@ def accumulate_fp8_by_hmma(code, a, b, d, scale_d, negate_a, negate_b, satfinite
         _add_f16(products.reshape(d.size), d.reshape(d.size))
     else:
         _add_f32(products.reshape(d.size), d.reshape(d.size))
+
+
+@jit
+def _f16_rows(kind, x):
+    """Return fp8 elements as f16 ones."""
+    result = np.empty(x.shape, np.uint32)
+    for m in range(x.shape[0]):
+        for k in range(x.shape[1]):
+            result[m, k] = f16_of_fp8(kind, x[m, k])
+    return result
+
+
+@jit
+def add_sparse_fp8_by_hmma(code, a, present, b, d):
+    """Do one fp8 ``mma.sp``: D = A * B^T + D, in place. ``present`` uint8 (M, K) marks the kept elements of A; D is f32."""
+    rows, depth = a.shape
+    b_values = _f16_rows((code >> 8) & 0xFF, b)
+    a_values = _f16_rows(code & 0xFF, a)
+    products = np.zeros(d.shape, np.uint32)
+    a_part = np.empty(a.shape, np.uint32)
+    kept = np.empty(a.shape, np.uint8)
+    for second in range(2):
+        for m in range(rows):
+            for k in range(depth):
+                taken = k // 4 % 2 == second
+                a_part[m, k] = a_values[m, k] if taken else np.uint32(0)
+                kept[m, k] = present[m, k] if taken else np.uint8(0)
+        fused_sum(_F16_TO_F32, a_part, kept, b_values, products, True, False)
+    _add_f32(products.reshape(d.size), d.reshape(d.size))

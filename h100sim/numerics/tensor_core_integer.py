@@ -1,11 +1,11 @@
 """The integer and one-bit arithmetic of Hopper's tensor core.
 
-s8 and u8 in any mix: an exact dot product over the whole K of the instruction is added to the s32 accumulator once,
+s8 and u8 in any mix, s4 and u4 in any mix (``mma.sync`` only, which the assembler makes of products of bytes): an exact dot product over the whole K of the instruction is added to the s32 accumulator once,
 which then wraps modulo 2^32, or is clamped once with ``.satfinite``. b1: the number of ones of A AND B (or A XOR B)
 is added and wraps.
 
 Measured: tests/data/wgmma_numerics.npz (kernels s8_s32, s8_s32_sat, u8_s32, s8u8_s32, b1_s32),
-tests/data/wgmma_sparse.npz.
+tests/data/wgmma_sparse.npz, tests/data/mma_sparse.npz (4-bit elements).
 
 How it is computed. A product of two bytes and a sum of eight are below 2^24, so float32 is exact for them, and float32
 multiplies twice as fast as int32 in vector registers. Columns are neighbours in memory, so the inner loops vectorise.
@@ -22,6 +22,7 @@ _U = np.uint64
 _COLUMNS = np.uint64(64)
 _GROUP = 8
 _S8 = element_type("s8").index
+_S4, _U4 = element_type("s4").index, element_type("u4").index
 
 #: Bit of a code that asks for ``.xor.popc`` in place of ``.and.popc``.
 XOR = 1 << 24
@@ -29,10 +30,11 @@ XOR = 1 << 24
 
 @jit
 def _byte_value(kind, bits):
-    """Return the value of one s8 or u8 element as float32."""
-    low = np.int32(bits & np.uint32(0xFF))
-    if kind == _S8 and low >= 128:
-        low = np.int32(low - np.int32(256))
+    """Return the value of one s8, u8, s4 or u4 element as float32."""
+    width = np.int32(4) if kind == _S4 or kind == _U4 else np.int32(8)
+    low = np.int32(bits & np.uint32((1 << width) - 1))
+    if (kind == _S8 or kind == _S4) and (low >> (width - np.int32(1))) != 0:
+        low = np.int32(low - (np.int32(1) << width))
     return np.float32(low)
 
 
@@ -76,9 +78,9 @@ def _add_to_row(row, first, total, width, scale_d, satfinite):
 
 @jit
 def accumulate_integer(code, a, b, d, scale_d, negate_a, negate_b, satfinite):
-    """Do one step of an s8/u8 ``wgmma`` or ``mma.sync``: D = A * B^T + D, in place.
+    """Do one step of an s8/u8 ``wgmma`` or ``mma.sync``, or an s4/u4 ``mma.sync``: D = A * B^T + D, in place.
 
-    ``code`` from :func:`h100sim.numerics.tensor_core.code_of`. ``a`` uint32 (M, K) and ``b`` uint32 (N, K) hold bytes,
+    ``code`` from :func:`h100sim.numerics.tensor_core.code_of`. ``a`` uint32 (M, K) and ``b`` uint32 (N, K) hold elements,
     ``d`` uint32 (M, N) the bits of s32, all C-contiguous; K at most 32768. ``scale_d`` false: D is not read.
     ``satfinite``: clamp instead of wrap. ``negate_a`` and ``negate_b`` are for floats and must be false.
     """

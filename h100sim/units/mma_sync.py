@@ -1,8 +1,8 @@
-"""mma.sync: the matrix product of one warp, from registers to registers.
+"""mma.sync and mma.sp: the matrix product of one warp, from registers to registers.
 
 The operands are gathered from the fragments of the 32 lanes, multiplied by the same arithmetic as
 :func:`h100sim.numerics.mma_sync.mma_sync`, and D is scattered. Every shape and type that the arithmetic knows is here;
-it refuses 4-bit integers, m8n8k4 of f16, and sparse mma.sp by name.
+it refuses m8n8k4 of f16 by name. Metadata that the manual leaves undefined is an error.
 
 Spec: PTX ISA 9.1, "Multiply-and-Accumulate Instruction: mma", "Matrix Fragments for mma". Assumed: D can be read
 after 33 cycles, and an mma.sync takes the tensor core of its scheduler for 16, whatever its shape; wgmma is apart.
@@ -16,17 +16,31 @@ from numba import carray
 from .. import faults
 from .. import state as S
 from ..errors import PtxError
-from ..isa.machine import Environment, MachineOp, current, flatten, get, machine_instruction, operand, put, refuse
-from ..native import as_pointer, call, i64, inner
+from ..isa.machine import (
+    Environment,
+    MachineOp,
+    current,
+    flatten,
+    get,
+    immediate,
+    machine_instruction,
+    operand,
+    put,
+    refuse,
+)
+from ..native import as_pointer, call, i64, inner, u32
 from ..numerics.mma_sync import MmaInstruction, parse_mma
+from ..numerics.sparse import chunks_of, expand_into, nibble_of
 from ..numerics.tensor_core import address_of_step
 from ..ptx.module import Instruction
 from ..services import fail
 
 _FULL = 0xFFFFFFFF
 _COLUMNS = 8
-#: Places in the scratch memory: A, B and D of at most 2048 bytes each, the argument block.
-_A, _B, _D, _BLOCK = 0, 1 << 12, 2 << 12, 3 << 12
+_SPARSE_ROWS = 16
+#: Places in the scratch memory: A (16, 128) and B (8, 128) of 32-bit elements, D, the argument block; of a sparse product
+#: also A as stored (16, 64), a byte for each element that is kept, and the metadata of the lanes.
+_A, _B, _D, _BLOCK, _STORED, _PRESENT, _METADATA = 0, 2 << 12, 3 << 12, 4 << 12, 5 << 12, 6 << 12, 7 << 12
 _LATENCY, _ISSUE = 33, 16
 
 
@@ -75,38 +89,80 @@ def move_accumulator(regs, ops, first, rows, bits, d, write):
                 d32[row, column], d32[row, column + 1] = np.uint32(value & 0xFFFF), np.uint32((value >> 16) & 0xFFFF)
 
 
-def multiply(regs, mask, ops, ctx):
-    """d.., a.., b.., c..; imm0 code, imm1 address of the step, imm2 rows, imm3 depth, imm4 bits of A and D,
-    imm5 satfinite."""
+@inner
+def spread(regs, ops, operand_of_metadata, bits, depth, selector, scratch):
+    """Spread the stored A of a sparse product over a dense one; return -1, or the place of an undefined nibble."""
+    metadata = u32(scratch + _METADATA, 32)
+    op = operand(ops, operand_of_metadata)
+    for lane in range(32):
+        metadata[lane] = np.uint32(get(regs, op, lane) & _FULL)
+    stored = carray(as_pointer(scratch + _STORED), (_SPARSE_ROWS, depth // 2), np.uint32)
+    a = carray(as_pointer(scratch + _A), (_SPARSE_ROWS, depth), np.uint32)
+    present = carray(as_pointer(scratch + _PRESENT), (_SPARSE_ROWS, depth), np.uint8)
+    return expand_into(bits, stored, metadata, selector, a, present)
+
+
+@inner
+def undefined_metadata(ctx, place, bits, depth, selector):
+    """Record the error of a nibble that the manual leaves undefined."""
+    chunks = chunks_of(bits, depth // 2)
+    row, chunk = place // chunks, place % chunks
+    nibble = nibble_of(bits, chunks, u32(S.context(ctx).scratch + _METADATA, 32), selector, row, chunk)
+    return fail(ctx, faults.SPARSE_METADATA, 64 * row + chunk, nibble, bits)
+
+
+@inner
+def step(regs, ops, ctx, selector):
+    """Do one product. Operands and integers as for :func:`multiply`; ``selector`` is -1 if A is dense."""
     c, ins = S.context(ctx), current(ctx)
-    if mask != _FULL:
-        return fail(ctx, faults.DIVERGENT_COLLECTIVE, mask, S.warps(ctx)[c.warp].alive, 0)
-    if c.values == 0:
-        return S.S_NEXT
     rows, depth = ins.imm2, ins.imm3
     a_bits, d_bits = ins.imm4 & 0xFF, ins.imm4 >> 8
+    stored = depth if selector < 0 else depth // 2
     words = 2 if a_bits == 64 else 1
     per_register = 1 if a_bits >= 32 else 32 // a_bits
     first_a = (rows // 8) * (1 if d_bits == 16 else 2)
-    first_b = first_a + rows * depth // (32 * per_register)
+    first_b = first_a + rows * stored // (32 * per_register)
     first_c = first_b + 8 * depth // (32 * per_register)
-    gather(regs, ops, first_a, rows, depth, a_bits, words, c.scratch + _A)
+    gather(regs, ops, first_a, rows, stored, a_bits, words, c.scratch + (_A if selector < 0 else _STORED))
     gather(regs, ops, first_b, _COLUMNS, depth, a_bits, words, c.scratch + _B)
     move_accumulator(regs, ops, first_c, rows, d_bits, c.scratch + _D, False)
+    if selector >= 0:
+        metadata = first_c + (rows // 8) * (1 if d_bits == 16 else 2)
+        undefined = spread(regs, ops, metadata, a_bits, depth, selector, c.scratch)
+        if undefined >= 0:
+            return undefined_metadata(ctx, undefined, a_bits, depth, selector)
     block = i64(c.scratch + _BLOCK, 13)
     block[0], block[1], block[2], block[3], block[4] = ins.imm0, 1, rows, _COLUMNS, depth
-    block[5], block[6], block[7], block[8] = c.scratch + _A, c.scratch + _B, c.scratch + _D, 0
-    block[9], block[10], block[11], block[12] = 1, 0, 0, ins.imm5
+    block[5], block[6], block[7] = c.scratch + _A, c.scratch + _B, c.scratch + _D
+    block[8] = 0 if selector < 0 else c.scratch + _PRESENT
+    block[9], block[10], block[11], block[12] = 1, 0, 0, ins.imm5 & 1
     call(ins.imm1, c.scratch + _BLOCK, 0, 0, 0)
     move_accumulator(regs, ops, 0, rows, d_bits, c.scratch + _D, True)
     return S.S_NEXT
+
+
+def multiply(regs, mask, ops, ctx):
+    """d.., a.., b.., c..; imm0 code, imm1 address of the step, imm2 rows, imm3 depth, imm4 bits of A and D,
+    imm5 satfinite."""
+    c = S.context(ctx)
+    if mask != _FULL:
+        return fail(ctx, faults.DIVERGENT_COLLECTIVE, mask, S.warps(ctx)[c.warp].alive, 0)
+    return step(regs, ops, ctx, -1) if c.values else S.S_NEXT
+
+
+def multiply_sparse(regs, mask, ops, ctx):
+    """d.., a.., b.., c.., metadata; as :func:`multiply`, and the sparsity selector in imm5 from bit 1 on."""
+    c = S.context(ctx)
+    if mask != _FULL:
+        return fail(ctx, faults.DIVERGENT_COLLECTIVE, mask, S.warps(ctx)[c.warp].alive, 0)
+    return step(regs, ops, ctx, current(ctx).imm5 >> 1) if c.values else S.S_NEXT
 
 
 def register_counts(mma: MmaInstruction) -> tuple[int, int, int, int]:
     """Return how many registers D, A, B and C have."""
     per_lane = 64 if mma.a.bits == 64 else 32
     d = mma.m * _COLUMNS * mma.d.bits // (32 * (64 if mma.d.bits == 64 else 32))
-    return d, mma.m * mma.k * mma.a.bits // (32 * per_lane), _COLUMNS * mma.k * mma.b.bits // (32 * per_lane), d
+    return d, mma.m * mma.stored_k * mma.a.bits // (32 * per_lane), _COLUMNS * mma.k * mma.b.bits // (32 * per_lane), d
 
 
 @machine_instruction("mma")
@@ -116,17 +172,28 @@ def lower_mma(instruction: Instruction, environment: Environment) -> MachineOp:
     except PtxError as error:
         raise refuse(instruction, error.message, environment, error.rule) from None
     counts = register_counts(mma)
-    operands = [flatten(x) for x in instruction.operands]
-    for name, found, count in zip("DABC", operands, counts, strict=True):
+    name = "mma.sp" if mma.is_sparse else "mma.sync"
+    if len(instruction.operands) != (6 if mma.is_sparse else 4):
+        wanted = "D, A, B, C, metadata and selector" if mma.is_sparse else "D, A, B and C"
+        raise refuse(instruction, f"{name} must have the operands {wanted}, not {len(instruction.operands)}", environment)
+    operands = [flatten(x) for x in instruction.operands[:4]]
+    for which, found, count in zip("DABC", operands, counts, strict=True):
         if len(found) != count:
-            raise refuse(instruction, f"mma.sync {name} must have {count} registers, not {len(found)}", environment)
+            raise refuse(instruction, f"{name} {which} must have {count} registers, not {len(found)}", environment)
     d, a, b, c = operands
     wide = "b64" if mma.a.bits == 64 else "b32"
     c_type = "f64" if mma.d.bits == 64 else "f32" if mma.d.name == "f32" else "b32"
     ins = (*((x, wide) for x in (*a, *b)), *((x, c_type) for x in c))
+    selector = 0
+    if mma.is_sparse:
+        ins = (*ins, (instruction.operands[4], "b32"))
+        selector = immediate(instruction, instruction.operands[5], "sparsity selector", environment)
+        if not 0 <= selector < mma.selectors:
+            raise refuse(instruction, f"mma.sp selector must be from 0 to {mma.selectors - 1}, not {selector}", environment)
     is_bits = mma.a.bits == 1
     integers = (
         mma.code, address_of_step(mma.code), mma.m, mma.k // 32 if is_bits else mma.k,
-        (32 if is_bits else mma.a.bits) | mma.d.bits << 8, int(mma.satfinite),
+        (32 if is_bits else mma.a.bits) | mma.d.bits << 8, int(mma.satfinite) | selector << 1,
     )  # fmt: skip
-    return MachineOp(multiply, d, ins, integers, pipe="tensor", latency=_LATENCY, issue=_ISSUE)
+    handler = multiply_sparse if mma.is_sparse else multiply
+    return MachineOp(handler, d, ins, integers, pipe="tensor", latency=_LATENCY, issue=_ISSUE)

@@ -14,10 +14,27 @@ from h100sim.numerics.wgmma import wgmma
 @pytest.mark.parametrize(
     "rest, message",
     [
+        ("m16n8k8.row.col.f32.f16.f16.f32", "mma.sp shape of f16 must be one of m16n8k16, m16n8k32, not m16n8k8"),
+        ("m16n8k64.row.col.f16.e4m3.e4m3.f16", "mma.sp type of D for e4m3 must be f32, not f16"),
+        (
+            "m16n8k256.row.col.s32.b1.b1.s32.and.popc",
+            "mma.sp type of A must be one of f16, bf16, tf32, e4m3, e5m2, s8, u8, s4, u4, not b1",
+        ),
+    ],
+)
+def test_wrong_sparse_opcodes(rest, message):
+    with pytest.raises(PtxError) as error:
+        parse_mma(f"mma.sp::ordered_metadata.sync.aligned.{rest}")
+    assert error.value.message == message
+
+
+@pytest.mark.parametrize(
+    "rest, message",
+    [
         ("m16n8k32.row.col.f32.bf16.bf16.f32", "mma.sync shape of bf16 must be one of m16n8k8, m16n8k16, not m16n8k32"),
         ("m8n8k4.row.col.f16.f16.f16.f16", "mma.sync shape of f16 must be one of m16n8k8, m16n8k16, not m8n8k4"),
         ("m16n8k16.row.col.f32.f16.f16.f16", "mma.sync type of C must be the type of D, f32, not f16"),
-        ("m16n8k16.row.col.satfinite.f32.f16.f16.f32", ".satfinite must go with s8 and u8, not f16"),
+        ("m16n8k16.row.col.satfinite.f32.f16.f16.f32", ".satfinite must go with s8, u8, s4, u4, not f16"),
         ("m16n8k256.row.col.s32.b1.b1.s32", "mma.sync of b1 must end in .and.popc or .xor.popc, not nothing"),
     ],
 )
@@ -27,7 +44,7 @@ def test_wrong_opcodes(rest, message):
     assert error.value.message == message
 
 
-@pytest.mark.parametrize("types", ["s32.s4.s4.s32", "f32.f32.f32.f32"])
+@pytest.mark.parametrize("types", ["s32.s8.s4.s32", "f32.f32.f32.f32"])
 def test_types_that_are_not_there_are_named(types):
     with pytest.raises(PtxError, match=rf"^mma.sync types of D, A, B and C must be one of .*, not {types}"):
         parse_mma(f"mma.sync.aligned.m16n8k32.row.col.{types}")
@@ -56,9 +73,7 @@ def test_fp8_of_mma_sync_keeps_more_bits_than_that_of_wgmma():
 def test_f64_is_a_chain_in_rising_k():
     a, b = np.array([[2.0**-60, 1.0, 0.0, -1.0]]), np.ones((1, 4))
     assert mma_sync("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64", a, b, np.zeros((1, 1)))[0, 0] == 0.0
-    assert (
-        mma_sync("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64", a[:, ::-1], b, np.zeros((1, 1)))[0, 0] == 2.0**-60
-    )
+    assert mma_sync("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64", a[:, ::-1], b, np.zeros((1, 1)))[0, 0] == 2.0**-60
 
 
 def test_b1_takes_bytes():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from h100sim.numerics import sparse
-from h100sim.numerics.mma_sync import mma_sync
+from h100sim.numerics.mma_sync import mma_sparse, mma_sync
 from h100sim.numerics.wgmma import parse_wgmma, wgmma, wgmma_sparse
 
 DATA = Path(__file__).parents[1] / "data"
@@ -88,7 +88,7 @@ def test_each_packed_element_meets_the_element_of_b_that_its_index_names(load, k
     halves = np.ascontiguousarray(b).view(np.uint16) if bits == 32 else b
     chunks = 8 if bits == 32 else a.shape[-1] // 2
     nibbles = np.array(
-        [[[sparse.nibble_of(bits, m, selector, r, k) for k in range(chunks)] for r in range(64)] for m in metadata]
+        [[[sparse.nibble_of(bits, chunks, m, selector, r, k) for k in range(chunks)] for r in range(64)] for m in metadata]
     )
     index = np.stack([nibbles & 3, nibbles >> 2], axis=-1) + 4 * np.arange(chunks)[:, None]
     index = index.reshape(*nibbles.shape[:2], -1)
@@ -103,3 +103,15 @@ def test_mma_sync(load, kernel):
     data = load("mma_sync.npz")
     a, b, c, d = (data[f"{kernel}_{operand}"] for operand in "ABCD")
     assert mismatches(mma_sync(str(data[f"{kernel}_opcode"]), a, b, c), d) == []
+
+
+@pytest.mark.parametrize("kernel", kernels("mma_sparse.npz"))
+def test_mma_sparse_and_4_bit(load, kernel):
+    data = load("mma_sparse.npz")
+    a, b, c, d = (data[f"{kernel}_{operand}"] for operand in "ABCD")
+    opcode = str(data[f"{kernel}_opcode"])
+    if f"{kernel}_M" in data:
+        got = mma_sparse(opcode, a, data[f"{kernel}_M"], b, c, selector=int(data[f"{kernel}_selector"]))
+    else:
+        got = mma_sync(opcode, a, b, c)
+    assert mismatches(got, d) == []

@@ -9,6 +9,8 @@ import h100sim
 from h100sim.layouts.fragments import fragment
 from h100sim.numerics.mma_sync import mma_sync, parse_mma
 from tests.kernels import entry, launch
+from validate import probes
+from validate.probes import warp_matrix_bits
 
 OPCODES = [
     *(f"m16n8k{k}.row.col.{d}.f16.f16.{d}" for k in (8, 16) for d in ("f16", "f32")),
@@ -18,6 +20,8 @@ OPCODES = [
     "m8n8k16.row.col.s32.s8.u8.s32",
     "m16n8k16.row.col.s32.u8.u8.s32",
     "m16n8k32.row.col.satfinite.s32.s8.s8.s32",
+    "m8n8k32.row.col.s32.s4.u4.s32",
+    "m16n8k64.row.col.satfinite.s32.u4.s4.s32",
     "m8n8k128.row.col.s32.b1.b1.s32.xor.popc",
     "m16n8k256.row.col.s32.b1.b1.s32.and.popc",
     "m8n8k4.row.col.f64.f64.f64.f64",
@@ -33,9 +37,7 @@ def kernel(opcode: str, counts: dict[str, int], wide: bool) -> str:
     names, k = {}, 0
     for which in "abc":
         names[which] = [f"%x{k + i}" for i in range(counts[which])]
-        text += "".join(
-            f"ld.global.{kind} {name}, [%p+{(k + i) * 32 * size}];\n" for i, name in enumerate(names[which])
-        )
+        text += "".join(f"ld.global.{kind} {name}, [%p+{(k + i) * 32 * size}];\n" for i, name in enumerate(names[which]))
         k += counts[which]
     names["d"] = [f"%x{k + i}" for i in range(counts["c"])]
     text += opcode + " " + ", ".join("{" + ", ".join(names[w]) + "}" for w in "dabc") + ";\n"
@@ -83,7 +85,7 @@ def test_every_shape_agrees_with_the_arithmetic(rest):
     def stored(which: str, bits: int) -> np.ndarray:
         if bits == 1:
             return np.packbits(elements[which].astype(np.uint8), axis=-1, bitorder="little")
-        return elements[which].astype(f"u{bits // 8}")
+        return elements[which].astype(f"u{max(bits, 8) // 8}")
 
     expected = mma_sync(opcode, stored("a", mma.a.bits), stored("b", mma.b.bits), stored("c", mma.d.bits))
     ones = np.uint64((1 << mma.d.bits) - 1)
@@ -103,3 +105,43 @@ def test_what_is_not_an_mma_is_refused(rest, message):
             kernel("mma.sync.aligned." + rest, {"a": 4, "b": 1, "c": 4}, False),
             (np.zeros(1, np.uint32), np.zeros(1, np.uint32)),
         )
+
+
+SPARSE = [
+    ("m16n8k32.row.col.f16.f16.f16.f16", 1),
+    ("m16n8k16.row.col.f32.bf16.bf16.f32", 3),
+    ("m16n8k8.row.col.f32.tf32.tf32.f32", 2),
+    ("m16n8k64.row.col.f32.e4m3.e5m2.f32", 0),
+    ("m16n8k32.row.col.satfinite.s32.s8.u8.s32", 1),
+    ("m16n8k128.row.col.s32.u4.u4.s32", 0),
+]
+
+
+@pytest.mark.parametrize(("rest", "selector"), SPARSE)
+def test_sparse_products_are_those_of_silicon(rest, selector):
+    """The kernels of the probe, run here; their digests are those of an H200."""
+    opcode = f"mma.sp::ordered_metadata.sync.aligned.{rest}"
+    launcher, _ = probes._launcher("sim")
+    silicon = probes.silicon_answer("warp_matrix_bits")
+    name = warp_matrix_bits.name(opcode, selector)
+    assert warp_matrix_bits.measure(launcher, [(opcode, selector)]) == {name: silicon["results"][name]}
+
+
+def sparse_kernel(metadata: str, selector: int) -> str:
+    text = ".reg .b32 %x<8>; .reg .f32 %f<4>; .reg .b64 %p; ld.param.u64 %p, [out]; mov.b32 %x0, 0;\n"
+    text += "".join(f"mov.b32 %x{k}, 0; mov.b32 %f{k - 1}, 0f00000000;\n" for k in range(1, 5))
+    text += f"mov.b32 %x5, {metadata};\n"
+    text += "mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f0, %f1, %f2, %f3}, {%x1, %x2}, {%x3, %x4}, "
+    text += f"{{%f0, %f1, %f2, %f3}}, %x5, {selector};\nst.global.f32 [%p], %f0;\n"
+    return entry("u64 out", text)
+
+
+def test_undefined_metadata_stops_the_kernel():
+    message = r"metadata of row 0, chunk 1 must be two different indices, not 0b1010"
+    with pytest.raises(h100sim.IllegalInstruction, match=message):
+        launch(sparse_kernel("0x44A4", 0), (np.zeros(1, np.float32),))
+
+
+def test_the_selector_must_name_lanes_that_there_are():
+    with pytest.raises(h100sim.PtxError, match=r"^mma\.sp selector must be from 0 to 3, not 4"):
+        launch(sparse_kernel("0x4444", 4), (np.zeros(1, np.float32),))
