@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     PARAM_SPACE,
     CLUSTER_TWICE,
     SPARSE_METADATA,
-) = range(38)
+    MBARRIER_ELSEWHERE,
+) = range(39)
 
 _SPACES = ("global", "shared", "local", "const", "param", "", "", "generic")
 
@@ -143,6 +144,9 @@ def _describe(machine: Machine, code: int, a: int, b: int, extra: int, opcode: s
         return fault_class(a), f"{opcode} {fault_text(a)}", isa + '"Data Movement and Conversion Instructions: Tensor copy"'
     if code == TMA_ALIGN:
         return MisalignedAddress, f"{opcode} shared address must be a multiple of {b}, not {a:#x}", isa + '"cp.async.bulk.tensor"'
+    if code == MBARRIER_ELSEWHERE:
+        rule = isa + '"Data Movement and Conversion Instructions: Asynchronous copy"'
+        return IllegalInstruction, f"{opcode} mbarrier must lie in the CTA that is written, of rank {b}, not in that of rank {a}", rule
     if code == BULK_SIZE:
         return IllegalInstruction, f"{opcode} size must be a multiple of 16, not {a}", isa + '"cp.async.bulk"'
     if code == BULK_ALIGN:

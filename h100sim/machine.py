@@ -27,6 +27,7 @@ from .tma import TensorMap
 from .tma.plan import PLAN_WORDS
 from .trace import CTA_INFO, EVENT, WARP_INFO, Event, KernelInfo, Trace, Wait
 from .units.tensor_core import step_addresses
+from .units.tensor_maps import FORGOTTEN
 
 #: Rounds in which every waiter may look again in vain before the launch is called dead.
 _BARREN_ROUNDS = 2
@@ -432,6 +433,11 @@ class Machine:
             self.flush()
             raise faults.error_of(self) from None
         n = self._plan_count
+        flying = self.tables["asyncs"]["plan"][self.tables["asyncs"]["state"] != S.A_FREE]
+        for k in np.flatnonzero(self.tables["plan_addresses"][:n] == FORGOTTEN):
+            if k not in flying:
+                self.tables["plans"][k], self.tables["plan_addresses"][k] = plan, address
+                return
         old_plans, old_addresses = self.tables["plans"][:n], self.tables["plan_addresses"][:n]
         plans = self.table("plans", (n + 1, PLAN_WORDS), np.int64)
         addresses = self.table("plan_addresses", n + 1, np.int64)

@@ -25,11 +25,16 @@ from .engine import FILLS, RANK, WIDE_RANK
 from .errors import PtxError, Where
 from .isa import collective, control, lane  # noqa: F401  (registers its instructions)
 from .isa.machine import NEGATED, PREDICATE, WIDE, MachineOp, lowering_of
+from .isa.refused import reason_of
 from .memory.windows import SHARED_START
 from .native import address_of
 from .ptx.module import Function, Imm, Instruction, Label, Module, Operand, Reg, Sink, Special, Symbol, Variable
 from .units import (  # noqa: F401  (registers their instructions)
+    async_stores,
     atomics,
+    bulk_copies,
+    bulk_groups,
+    cache_hints,
     clusters,
     cp_async,
     fences,
@@ -39,7 +44,8 @@ from .units import (  # noqa: F401  (registers their instructions)
     mma_sync,
     named_barriers,
     tensor_core,
-    tma,
+    tensor_copies,
+    tensor_maps,
 )
 from .variables import place_local
 
@@ -208,7 +214,7 @@ class _Decoder:
                 raise self.refuse(instruction, "vector register components are not supported")
             self.register_types[operand.register.index] = operand.register.type
             width = width_of_type(operand.register.type)
-            flags = WIDE if width == 64 else PREDICATE if width == 1 else 0
+            flags = WIDE if width >= 64 else PREDICATE if width == 1 else 0
             return ~operand.register.index, flags | (NEGATED if operand.negated else 0)
         if isinstance(operand, Sink):
             return 0, WIDE if wide else PREDICATE if type_ == "pred" else 0
@@ -328,7 +334,7 @@ class _Decoder:
             return lowering(instruction, self)
         if op := lane.lower(instruction):
             return op
-        raise self.refuse(instruction, f"instruction {instruction.opcode} is not supported")
+        raise self.refuse(instruction, reason_of(instruction.opcode))
 
     def decode_machine(
         self, instruction: Instruction, op: MachineOp, record: np.void, guard_input: list[int]

@@ -78,6 +78,7 @@ class Event(IntEnum):
     MBARRIER_FLIPPED = 15  # b = phase that just completed
     MBARRIER_WAITED = 16  # b = parity asked for (or -1), c = 1 returned True, 0 False, d = phase whose completion it saw (-1: none)
     MBARRIER_DROPPED = 17  # b = number of arrivals dropped, c = expected afterwards, d = phase
+    MBARRIER_RAISED = 18  # b = arrivals added to the pending count, c = pending count afterwards, d = phase
 
     # Named barriers (a = id 0..15). A warp arrives with 32 threads.
     BARRIER_ARRIVED = 20  # b = threads arrived afterwards, c = threads expected, d = 1 for sync (waits), 0 for arrive
@@ -97,6 +98,8 @@ class Event(IntEnum):
     BULK_WAITED = 35  # a = all groups up to this one are done (-1: none), b = 1 for .read
     #: The global bytes of a copy: a = first address, b = bytes of a row, c = rows, d = row stride. One event per outer row block.
     TMA_GLOBAL = 36
+    #: The shared bytes that a copy between CTAs reads: a = shared address, b = bytes.
+    TMA_SOURCE = 37
 
     # wgmma. op = identity; the four warps of a warpgroup issue the same operation.
     WGMMA_ISSUED = 40  # a = descriptor of A (-1: registers), b = descriptor of B, c = sequence number in the warpgroup, d = scale-d
@@ -158,6 +161,9 @@ class Copy(IntEnum):
     BULK_REDUCE = 5
     BULK_CLUSTER = 6
     PREFETCH = 7
+    CLUSTER_REDUCE = 8  # to the shared memory of another CTA, as BULK_CLUSTER
+    ASYNC_STORE = 9  # st.async: no bulk copy, a store of one lane that completes on an mbarrier
+    ASYNC_REDUCE = 10  # red.async
 
 
 class Space(IntEnum):

@@ -28,8 +28,13 @@ from .launch import (
 _READ, _WRITE, _ATOMIC = int(Access.READ), int(Access.WRITE), int(Access.ATOMIC)
 _RELEASE, _ACQUIRE, _ASYNC = int(Access.RELEASE), int(Access.ACQUIRE), int(Access.ASYNC)
 _ANY_STRONG = _ATOMIC | _RELEASE | _ACQUIRE | int(Access.VOLATILE)
-_LOADS = (Copy.TENSOR_LOAD, Copy.BULK_LOAD, Copy.BULK_CLUSTER)
-_REDUCTIONS = (Copy.TENSOR_REDUCE, Copy.BULK_REDUCE)
+#: What completes on an mbarrier; all else completes with its bulk group.
+_LOADS = (
+    Copy.TENSOR_LOAD, Copy.BULK_LOAD, Copy.BULK_CLUSTER, Copy.CLUSTER_REDUCE, Copy.ASYNC_STORE, Copy.ASYNC_REDUCE,
+)  # fmt: skip
+_REDUCTIONS = (Copy.TENSOR_REDUCE, Copy.BULK_REDUCE, Copy.CLUSTER_REDUCE, Copy.ASYNC_REDUCE)
+#: What the generic proxy does: it needs no fence after loads and stores of the same proxy.
+_GENERIC = (Copy.ASYNC_STORE, Copy.ASYNC_REDUCE)
 
 #: Bulk stores that a warp never waits for in full are followed up to this many.
 _BULK_FOLLOWED = 64
@@ -169,7 +174,7 @@ def copy_issued(launch: Launch, e: Happening) -> None:
     else:
         if warp.read_column < 0:
             warp.read_column, warp.write_column = warp.cta.cluster.new_column(), warp.cta.cluster.new_column()
-        flags = t.READ | t.TMA | t.IN_SHARED
+        flags = t.READ | t.TMA | t.IN_SHARED | t.ASYNC_PROXY
         entry = launch.operation_entry(e, op, flags, warp.read_column, t.NEVER, -1)
         launch.touch(entry, launch.shared_span(cta, e.c, e.b), op.clock)
         warp.bulk.append(e.op)
@@ -179,7 +184,8 @@ def copy_issued(launch: Launch, e: Happening) -> None:
 def _write_destination(launch: Launch, e: Happening, op: Operation, cta: Cta) -> None:
     """Record what a load writes to the shared memory of one CTA, where it completes on mbarrier ``e.d``."""
     column = launch.mbarriers[e.d].column
-    entry = launch.operation_entry(e, op, t.WRITE | t.TMA | t.IN_SHARED, column, t.NEVER, e.d)
+    flags = t.WRITE | t.IN_SHARED | (0 if e.a in _GENERIC else t.TMA | t.ASYNC_PROXY) | (t.STRONG if e.a in _REDUCTIONS else 0)
+    entry = launch.operation_entry(e, op, flags, column, t.NEVER, e.d)
     if cta.alive == 0:
         launch.find(t.LIFETIME_REMOTE, cta.number, -1, -1, -1, entry)
     launch.touch(entry, launch.shared_span(cta, e.c, e.b), op.clock)
@@ -195,14 +201,24 @@ def copy_global(launch: Launch, e: Happening) -> None:
         return
     if op.global_entry < 0:
         if op.kind == "load":
-            column, flags, object_ = launch.mbarriers[op.mbarrier].column, t.READ | t.TMA, op.mbarrier
+            column, flags, object_ = launch.mbarriers[op.mbarrier].column, t.READ | t.TMA | t.ASYNC_PROXY, op.mbarrier
         else:
-            column, flags, object_ = op.warp.write_column, t.WRITE | t.TMA, -1
+            column, flags, object_ = op.warp.write_column, t.WRITE | t.TMA | t.ASYNC_PROXY, -1
             flags |= t.STRONG if op.kind == "reduce" else 0
         op.global_entry = launch.operation_entry(e, op, flags, column, t.NEVER, object_)
     spans = np.full((e.c, 4), -1, np.int64)
     spans[:, 1], spans[:, 2] = e.a + e.d * np.arange(e.c), e.b
     launch.touch(op.global_entry, spans, op.clock)
+
+
+def copy_source(launch: Launch, e: Happening) -> None:
+    """The shared bytes that a copy between CTAs reads until it completes. a: shared address, b: bytes."""
+    op = launch.operations.get(e.op)
+    if op is None:
+        return
+    flags = t.READ | t.TMA | t.IN_SHARED | t.ASYNC_PROXY
+    entry = launch.operation_entry(e, op, flags, launch.mbarriers[op.mbarrier].column, t.NEVER, op.mbarrier)
+    launch.touch(entry, launch.shared_span(launch.cta_of(op.warp.cta, e.a), e.a, e.b), op.clock)
 
 
 def _tensor_map_read(launch: Launch, e: Happening, lanes: np.ndarray) -> None:
@@ -212,7 +228,7 @@ def _tensor_map_read(launch: Launch, e: Happening, lanes: np.ndarray) -> None:
         return
     like = launch.tables.entries[op.entries[0]]
     column, value, object_ = int(like[t.COLUMN]), int(like[t.VALUE]), int(like[t.OBJECT])
-    entry = launch.operation_entry(e, op, t.READ | t.TENSORMAP, column, value, object_)
+    entry = launch.operation_entry(e, op, t.READ | t.TENSORMAP | t.ASYNC_PROXY, column, value, object_)
     launch.touch(entry, _spans(lanes[:1], e.b), op.clock)
 
 
@@ -293,7 +309,7 @@ def wgmma_issued(launch: Launch, e: Happening) -> None:
         return
     op.warp = launch.warps[e.warp - rank % 4]
     column = wgmma_column(warp.cta, rank // 4)
-    entry = launch.operation_entry(e, op, t.READ | t.WGMMA | t.IN_SHARED, column, e.c + 1, e.c)
+    entry = launch.operation_entry(e, op, t.READ | t.WGMMA | t.IN_SHARED | t.ASYNC_PROXY, column, e.c + 1, e.c)
     spans = launch.footprints[e.pc, 1, e.b]
     if e.a != -1:
         spans = np.concatenate((launch.footprints[e.pc, 0, e.a], spans))

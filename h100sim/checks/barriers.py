@@ -139,6 +139,13 @@ def _use_mbarrier(launch: Launch, e: Happening, m: Mbarrier) -> None:
         launch.free(entry)
 
 
+def mbarrier_raised(launch: Launch, e: Happening) -> None:
+    """The pending count rises by an arrival to come (cp.async.mbarrier.arrive). c: pending count afterwards."""
+    launch.mbarriers[e.a].pending = e.c
+    if e.warp >= 0:
+        _use_mbarrier(launch, e, launch.mbarriers[e.a])
+
+
 def mbarrier_expected(launch: Launch, e: Happening) -> None:
     if e.warp >= 0:
         _use_mbarrier(launch, e, launch.mbarriers[e.a])

@@ -208,7 +208,7 @@ class Launch:
 
     def operation_entry(self, e: Happening, op: Operation, flags: int, column: int, value: int, object_: int) -> int:
         """Return a new entry for an access of an asynchronous operation, over when its counter has reached a value."""
-        entry = self.entry(e, flags | t.ASYNC_PROXY, op.warp)
+        entry = self.entry(e, flags, op.warp)
         x = self.tables.entries[entry]
         x[t.COLUMN], x[t.VALUE], x[t.OPERATION], x[t.SEEN], x[t.OBJECT], x[t.KEPT] = (
             column,

@@ -128,7 +128,7 @@ def lower_trap(instruction: Instruction, environment: Environment) -> MachineOp:
     return MachineOp(trap, pipe="alu")
 
 
-@machine_instruction("brkpt", "pmevent", "griddepcontrol", "prefetch", "prefetchu", "applypriority", "discard")
+@machine_instruction("brkpt", "pmevent", "griddepcontrol")
 def lower_nothing(instruction: Instruction, environment: Environment) -> MachineOp:
     """Instructions without an effect on the values of one launch: hints, and waits for earlier launches that are over."""
     return MachineOp(nothing, pipe="alu")

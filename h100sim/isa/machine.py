@@ -21,6 +21,8 @@ from ..ptx.module import Function, Imm, Instruction, Module, Operand, Reg, Symbo
 
 #: Flags in the low bits of an operand's row offset (rows are 64-byte aligned).
 WIDE, PREDICATE, NEGATED = 1, 2, 4
+#: A 128-bit register is two blocks of 64-bit lanes: add this to its operand to name the high halves.
+HIGH_HALF = 256
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
 """atom and red: read, modify and write memory in one step, for scalars and vectors.
 
 Lanes take their turns in ascending order, so a launch gives the same old values every time; silicon promises no order.
-Scopes are accepted, release and acquire are handed to the trace. Not supported, and refused: 128-bit types, red.async
-and multimem.
+Scopes are accepted, release and acquire are handed to the trace. red.async is in :mod:`.async_stores`.
 
 Spec: PTX ISA 9.1, "Parallel Synchronization and Communication Instructions: atom", "red": f32 sums flush
 subnormal numbers in global memory, not in shared memory. Measured: the arithmetic of elements, as the TMA does it, in
@@ -14,9 +13,20 @@ from __future__ import annotations
 import numpy as np
 
 from .. import state as S
-from ..isa.machine import Environment, MachineOp, current, flatten, get, machine_instruction, operand, put, refuse
+from ..isa.machine import (
+    HIGH_HALF,
+    Environment,
+    MachineOp,
+    current,
+    flatten,
+    get,
+    machine_instruction,
+    operand,
+    put,
+    refuse,
+)
 from ..memory.windows import CODES, GENERIC, GLOBAL, SHARED, pointer, space_of_generic
-from ..native import inner, u8
+from ..native import i64, inner, u8
 from ..ptx.module import Instruction, Sink
 from ..tma.fields import DTYPES
 from ..tma.reductions import REDUCTIONS, reduce_word
@@ -24,6 +34,7 @@ from ..trace import Access
 from .load_store import (
     _flags,
     address_operand,
+    check_address,
     element_bytes,
     global_time,
     record,
@@ -36,7 +47,8 @@ _ACCESS = int(Access.READ) | int(Access.WRITE) | int(Access.ATOMIC)
 _FORMATS = tuple(DTYPES)
 _F32, _F32_FTZ = _FORMATS.index("f32"), _FORMATS.index("f32_ftz")
 _EXCH, _CAS = len(REDUCTIONS), len(REDUCTIONS) + 1
-_OPERATIONS = (*REDUCTIONS, "exch", "cas")
+#: Operations in the order of their codes.
+OPERATIONS = (*REDUCTIONS, "exch", "cas")
 
 _HALVES = ("f16", "bf16", "f16x2", "bf16x2")
 #: Types that each operation takes; floats have min and max as vectors alone. Spec: "atom", "red".
@@ -49,10 +61,15 @@ _TYPES: dict[str, tuple[str, ...]] = {
     "and": ("b32", "b64"),
     "or": ("b32", "b64"),
     "xor": ("b32", "b64"),
-    "exch": ("b32", "b64"),
-    "cas": ("b16", "b32", "b64"),
+    "exch": ("b32", "b64", "b128"),
+    "cas": ("b16", "b32", "b64", "b128"),
 }
 _VECTOR_TYPES = {"add": ("f32", *_HALVES), "min": _HALVES, "max": _HALVES}
+
+
+def format_of(type_: str) -> int:
+    """Return the format in which the arithmetic of elements knows a type."""
+    return _FORMATS.index(type_.removesuffix("x2") if type_ in _HALVES else type_.replace("b", "u") if type_[0] == "b" else type_)
 
 
 @inner
@@ -79,6 +96,34 @@ def modify(target, size, operation, element_format, element, value, other):
     for b in range(size):
         data[b] = (new >> (8 * b)) & 0xFF
     return old
+
+
+def atomic_wide(regs, mask, ops, ctx):
+    """d, [a], b, (c) of 128 bits; imm0 offset, imm1 space, imm4 operation, imm5 access."""
+    c, ins = S.context(ctx), current(ctx)
+    kind = ins.imm1
+    for lane in range(32):
+        if not (mask >> lane) & 1:
+            continue
+        address = get(regs, operand(ops, 1), lane) + ins.imm0
+        target = pointer(ctx, c.warp, lane, ins.imm1, address, 16)
+        if target == 0:
+            return S.S_ERROR
+        kind = space_of_generic(address) if ins.imm1 == GENERIC else ins.imm1
+        words = i64(target, 2)
+        low, high = words[0], words[1]
+        b, new = operand(ops, 2), operand(ops, 3 if ins.imm4 == _CAS else 2)
+        if ins.imm4 == _EXCH or (low == get(regs, b, lane) and high == get(regs, b + HIGH_HALF, lane)):
+            words[0], words[1] = get(regs, new, lane), get(regs, new + HIGH_HALF, lane)
+        put(regs, operand(ops, 0), lane, low)
+        put(regs, operand(ops, 0) + HIGH_HALF, lane, high)
+    c.progress += 1
+    if kind == SHARED:
+        shared_time(ctx, regs, ops, 1, ins.imm0, mask, 16, True)
+    else:
+        c.latency = global_time(ctx, 512) - c.now
+    record(ctx, regs, ops, 1, ins.imm0, mask, 16, ins.imm1, ins.imm5)
+    return S.S_NEXT
 
 
 def atomic(regs, mask, ops, ctx):
@@ -117,9 +162,7 @@ def atomic(regs, mask, ops, ctx):
 
 @machine_instruction("atom", "red")
 def lower_atomic(instruction: Instruction, environment: Environment) -> MachineOp:
-    if instruction.has("async"):
-        raise refuse(instruction, f"{instruction.opcode} is not supported", environment)
-    operation = next((m for m in instruction.modifiers if m in _OPERATIONS[1:]), "")
+    operation = next((m for m in instruction.modifiers if m in OPERATIONS[1:]), "")
     type_, count = instruction.types[-1], vector_length(instruction)
     legal = (_TYPES if count == 1 else _VECTOR_TYPES).get(operation, ())
     if type_ not in legal or (instruction.base == "red" and operation in ("exch", "cas")):
@@ -130,13 +173,16 @@ def lower_atomic(instruction: Instruction, environment: Environment) -> MachineO
     old = flatten(operands.pop(0)) if instruction.base == "atom" else (Sink(),) * count
     old = (Sink(),) * count if old == (Sink(),) else old
     base, offset = address_operand(instruction, operands.pop(0), environment)
+    check_address(instruction, base, environment)
     values = [x for value in operands[: 2 if operation == "cas" else 1] for x in flatten(value)]
     if len(old) != count or len(values) != count + (operation == "cas"):
         raise refuse(
             instruction, f"{instruction.opcode} must have vectors of {count} elements, not {len(values)}", environment
         )
+    if type_ == "b128":
+        integers = (offset, CODES[space_name(instruction)], size, 1, OPERATIONS.index(operation), _flags(instruction, _ACCESS))
+        return MachineOp(atomic_wide, old, ((base, "u64"), *((x, type_) for x in values)), integers, latency=30)
     element = 2 if type_ in _HALVES else size
-    name = type_.removesuffix("x2") if type_ in _HALVES else type_.replace("b", "u")
-    packed = _OPERATIONS.index(operation) | _FORMATS.index(name) << 8 | element << 16
+    packed = OPERATIONS.index(operation) | format_of(type_) << 8 | element << 16
     integers = (offset, CODES[space_name(instruction)], size, count, packed, _flags(instruction, _ACCESS))
     return MachineOp(atomic, old, ((base, "u64"), *((x, type_) for x in values)), integers, latency=30)

@@ -16,13 +16,13 @@ from ..isa.machine import Environment, MachineOp, current, get, machine_instruct
 from ..memory.windows import GLOBAL, SHARED, global_pointer, pointer, shared_pointer
 from ..native import copy_bytes, fill_bytes, inner
 from ..ptx.module import Imm, Instruction, Operand, Reg
-from ..services import ITEM_ASYNC, PRIORITY_UNIT, block, fail, free_async, new_async, push, unit_time, wake
-from ..trace import Access, Wait
+from ..services import ITEM_ASYNC, PRIORITY_UNIT, block, emit_here, fail, free_async, new_async, push, unit_time, wake
+from ..trace import Access, Event, Wait
 from .load_store import address_operand, global_time, record
-from .mbarriers import arrive, require
+from .mbarriers import RANGE, arrive, require
 
 _READ, _WRITE = int(Access.READ) | int(Access.ASYNC), int(Access.WRITE) | int(Access.ASYNC)
-_WAIT = int(Wait.CP_ASYNC)
+_WAIT, _RAISED = int(Wait.CP_ASYNC), int(Event.MBARRIER_RAISED)
 _COPY, _ARRIVE = 101, 102
 _UNCOMMITTED = -1
 
@@ -132,7 +132,11 @@ def mbarrier_arrive(regs, mask, ops, ctx):
         if m < 0:
             return S.S_ERROR
         if ins.imm1 == 0:
-            S.mbarriers(ctx)[m].pending += 1
+            M = S.mbarriers(ctx)[m]
+            M.pending += 1
+            emit_here(ctx, _RAISED, -1, M.identity, 1, M.pending, M.phase)
+            if M.pending >= RANGE:
+                return fail(ctx, faults.MBARRIER_OVERFLOW, M.identity, M.pending, 0)
         done = c.now + 1
         for k in range(c.async_capacity):
             if _is_open(table[k], c.warp, 1 << lane):

@@ -39,6 +39,9 @@ def kind_of(instruction: Instruction, environment: Environment) -> Fence:
                 return Fence.PROXY_ASYNC_SHARED
             return Fence.PROXY_ASYNC_GLOBAL if "global" in parts else Fence.PROXY_ASYNC
         raise refuse(instruction, f"{instruction.opcode} proxy must be alias, async or tensormap", environment)
+    if "sync_restrict" in parts and ("acquire" in parts) == ("cta" in parts):
+        legal = "acquire of shared::cluster or a release of shared::cta"
+        raise refuse(instruction, f"{instruction.opcode} must be an {legal}", environment)
     if "mbarrier_init" in parts:
         return Fence.MBARRIER_INIT
     if "sc" in parts:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from .. import state as S
 from ..isa.machine import (
+    HIGH_HALF,
     Environment,
     MachineOp,
     current,
@@ -19,6 +20,7 @@ from ..isa.machine import (
     operand,
     put,
     refuse,
+    width_of,
 )
 from ..memory.windows import (
     CODES,
@@ -33,7 +35,7 @@ from ..memory.windows import (
     space_of_generic,
 )
 from ..native import i32, i64, inner, u8
-from ..ptx.module import Address, Instruction, Operand, Symbol
+from ..ptx.module import Address, Instruction, Operand, Reg, Symbol
 from ..services import emit
 from ..trace import Access, Event
 
@@ -178,6 +180,11 @@ def load(regs, mask, ops, ctx):
             return S.S_ERROR
         if space == GENERIC:
             kind = space_of_generic(address)
+        if size == 16:
+            words = i64(source, 2)
+            put(regs, operand(ops, 0), lane, words[0])
+            put(regs, operand(ops, 0) + HIGH_HALF, lane, words[1])
+            continue
         for k in range(count):
             data = u8(source + k * size, size)
             value = 0
@@ -235,6 +242,10 @@ def store(regs, mask, ops, ctx):
             return S.S_ERROR
         if space == GENERIC:
             kind = space_of_generic(address)
+        if size == 16:
+            words = i64(target, 2)
+            words[0], words[1] = get(regs, operand(ops, 1), lane), get(regs, operand(ops, 1) + HIGH_HALF, lane)
+            continue
         for k in range(count):
             value = get(regs, operand(ops, 1 + k), lane)
             data = u8(target + k * size, size)
@@ -300,15 +311,44 @@ def _flags(instruction: Instruction, access: int) -> int:
     return access
 
 
+def check_width(instruction: Instruction, size_bytes: int, environment: Environment) -> None:
+    """Refuse what sm_90a cannot move in one access."""
+    if size_bytes > 16:
+        raise refuse(instruction, f"{instruction.opcode} must move at most 16 bytes on sm_90a, not {size_bytes} (which needs sm_100)", environment)
+
+
+_OPERATORS = ("ca", "cg", "cs", "lu", "cv", "wb", "wt")
+
+
+def check_modifiers(instruction: Instruction, environment: Environment) -> None:
+    """Refuse modifiers that ptxas does not combine, and addresses of 32 bits where they need 64."""
+    space = space_name(instruction)
+    if instruction.has("volatile") and space in ("local", "const", "param"):
+        raise refuse(instruction, f"{instruction.opcode} must not be volatile in the {space} space", environment)
+    operator = next((m for m in instruction.modifiers if m in _OPERATORS), None)
+    priority = next((m for m in instruction.modifiers if m.startswith("L1::")), None)
+    if operator and priority:
+        raise refuse(instruction, f"{instruction.opcode} must have .{operator} or .{priority}, not both", environment)
+
+
+def check_address(instruction: Instruction, base: Operand, environment: Environment) -> None:
+    """Refuse a generic or global address in a register of 32 bits."""
+    if space_name(instruction) in ("", "global") and isinstance(base, Reg) and width_of(base) < 64:
+        raise refuse(instruction, f"{instruction.opcode} address must be 64 bits wide outside shared memory, not {width_of(base)}", environment)
+
+
 @machine_instruction("ld", "ldu")
 def lower_load(instruction: Instruction, environment: Environment) -> MachineOp:
     space = space_name(instruction)
     size, signed = element_bytes(instruction)
     count = vector_length(instruction)
+    check_width(instruction, size * count, environment)
     outs = flatten(instruction.operands[0])
     if len(outs) != count:
         raise refuse(instruction, f"ld destination must have {count} elements, not {len(outs)}", environment)
     base, offset = address_operand(instruction, instruction.operands[1], environment)
+    check_modifiers(instruction, environment)
+    check_address(instruction, base, environment)
     uniform = space in ("param", "const") and isinstance(base, Symbol)
     integers = (offset, CODES[space], size, count, int(signed), _flags(instruction, _READ))
     latency = 8 if uniform else 30
@@ -317,17 +357,18 @@ def lower_load(instruction: Instruction, environment: Environment) -> MachineOp:
 
 @machine_instruction("st")
 def lower_store(instruction: Instruction, environment: Environment) -> MachineOp:
-    if instruction.has("async"):
-        raise refuse(instruction, f"{instruction.opcode} is not supported", environment)
     space = space_name(instruction)
     size, _ = element_bytes(instruction)
     count = vector_length(instruction)
+    check_width(instruction, size * count, environment)
     values = flatten(instruction.operands[1])
     if len(values) != count:
         raise refuse(instruction, f"st source must have {count} elements, not {len(values)}", environment)
     if space == "const":
         raise refuse(instruction, "st state space must be writable, not const", environment)
     base, offset = address_operand(instruction, instruction.operands[0], environment)
+    check_modifiers(instruction, environment)
+    check_address(instruction, base, environment)
     type_ = instruction.types[-1]
     ins = ((base, "u64"), *((v, type_) for v in values))
     return MachineOp(store, (), ins, (offset, CODES[space], size, count, 0, _flags(instruction, _WRITE)))

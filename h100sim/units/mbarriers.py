@@ -24,10 +24,10 @@ from ..isa.machine import (
 )
 from ..memory.windows import SHARED_WINDOW, WINDOW_BYTES, shared_cta, shared_offset
 from ..native import i32, inner
-from ..ptx.module import Address, Imm, Instruction, Sink
+from ..ptx.module import Address, Imm, Instruction, Operand, Sink
 from ..services import WARPS_DELAYED, block, draw, emit, emit_here, fail, wake_waiters
 from ..trace import Event, Wait
-from .load_store import address_operand
+from .load_store import address_operand, check_address
 
 _INITIALISED, _INVALIDATED = int(Event.MBARRIER_INITIALISED), int(Event.MBARRIER_INVALIDATED)
 _ARRIVED, _EXPECTED, _COMPLETED_TX = int(Event.MBARRIER_ARRIVED), int(Event.MBARRIER_EXPECTED), int(Event.MBARRIER_COMPLETED_TX)
@@ -300,9 +300,19 @@ def pending_count(regs, mask, ops, ctx):
     return S.S_NEXT
 
 
+def barrier_operand(instruction: Instruction, address: Operand, environment: Environment) -> tuple[Operand, int]:
+    """Return the address of an mbarrier, as an operand and an offset."""
+    base, offset = address_operand(instruction, address, environment, "mbarrier")
+    check_address(instruction, base, environment)
+    order = next((m for m in instruction.modifiers if m in ("release", "acquire", "relaxed")), None)
+    if order and not (instruction.has("cta") or instruction.has("cluster")):
+        raise refuse(instruction, f"{instruction.opcode} must have a scope, .cta or .cluster, after .{order}", environment)
+    return base, offset
+
+
 @machine_instruction("mbarrier.init")
 def lower_init(instruction: Instruction, environment: Environment) -> MachineOp:
-    base, offset = address_operand(instruction, instruction.operands[0], environment)
+    base, offset = barrier_operand(instruction, instruction.operands[0], environment)
     count = instruction.operands[1]
     if isinstance(count, Imm) and not 1 <= count.value < RANGE:
         raise refuse(instruction, f"mbarrier count must be from 1 to 1,048,575, not {count.value:,}", environment)
@@ -311,7 +321,7 @@ def lower_init(instruction: Instruction, environment: Environment) -> MachineOp:
 
 @machine_instruction("mbarrier.inval")
 def lower_inval(instruction: Instruction, environment: Environment) -> MachineOp:
-    base, offset = address_operand(instruction, instruction.operands[0], environment)
+    base, offset = barrier_operand(instruction, instruction.operands[0], environment)
     return MachineOp(invalidate, (), ((base, "u64"),), (offset,))
 
 
@@ -321,7 +331,7 @@ def lower_arrive(instruction: Instruction, environment: Environment) -> MachineO
     has_state = len(operands) > 1 and not _is_address(operands[0])
     state = operands[0] if has_state else Sink()
     rest = operands[1:] if has_state else operands
-    base, offset = address_operand(instruction, rest[0], environment)
+    base, offset = barrier_operand(instruction, rest[0], environment)
     value = rest[1] if len(rest) > 1 else Imm(1)
     drop = instruction.opcode.startswith("mbarrier.arrive_drop")
     if instruction.has("noComplete"):
@@ -335,7 +345,7 @@ def lower_arrive(instruction: Instruction, environment: Environment) -> MachineO
 
 @machine_instruction("mbarrier.expect_tx", "mbarrier.complete_tx")
 def lower_tx(instruction: Instruction, environment: Environment) -> MachineOp:
-    base, offset = address_operand(instruction, instruction.operands[0], environment)
+    base, offset = barrier_operand(instruction, instruction.operands[0], environment)
     handler = expect_tx if instruction.has("expect_tx") else complete_tx_handler
     return MachineOp(handler, (), ((base, "u64"), (instruction.operands[1], "u32")), (offset,))
 
@@ -343,7 +353,7 @@ def lower_tx(instruction: Instruction, environment: Environment) -> MachineOp:
 @machine_instruction("mbarrier.test_wait", "mbarrier.try_wait")
 def lower_wait(instruction: Instruction, environment: Environment) -> MachineOp:
     done, address, phase = instruction.operands[:3]
-    base, offset = address_operand(instruction, address, environment)
+    base, offset = barrier_operand(instruction, address, environment)
     parity = instruction.has("parity")
     suspends = int(instruction.opcode.startswith("mbarrier.try_wait"))
     ins = ((base, "u64"), (phase, "u32" if parity else "u64"))

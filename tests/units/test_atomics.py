@@ -84,8 +84,27 @@ def test_sixty_four_bits():
     assert mem.tolist() == [1 + (int((3 * LANES + 1).sum()) << 32), 94 << 32]
 
 
-@pytest.mark.parametrize("opcode", ["atom.global.add.s64", "red.global.exch.b32", "atom.global.exch.b128"])
+@pytest.mark.parametrize("opcode", ["atom.global.add.s64", "red.global.exch.b32"])
 def test_what_is_not_an_atomic_is_refused(opcode):
     d = "%r_value, " if opcode.startswith("atom") else ""
     with pytest.raises(h100sim.PtxError, match=f"^{opcode} must"):
         launch(entry("u64 mem", START + f"{opcode} {d}[%a], %x;"), (zeros(1),))
+
+
+def test_128_bits_are_exchanged_and_compared():
+    """Lane 0 exchanges, then compares with what is there and with what is not."""
+    body = """
+    .reg .b128 %new, %old, %seen; .reg .b64 %p, %o, %a, %b; .reg .b32 %t; .reg .pred %first;
+    mov.u32 %t, %tid.x; setp.ne.u32 %first, %t, 0; @%first ret;
+    ld.param.u64 %p, [mem]; ld.param.u64 %o, [out];
+    ld.global.b128 %new, [%o];
+    atom.global.exch.b128 %old, [%p], %new;
+    st.global.b128 [%o], %old;
+    atom.global.cas.b128 %seen, [%p], %old, %old;
+    st.global.b128 [%o+16], %seen;
+    atom.global.cas.b128 %seen, [%p], %new, %old;
+    mov.b128 {%a, %b}, %seen; st.global.u64 [%o+32], %a; st.global.u64 [%o+40], %b;
+"""
+    mem, out = np.array([1, 2], np.uint64), np.array([3, 4, 0, 0, 0, 0], np.uint64)
+    launch(entry("u64 mem, u64 out", body), (mem, out))
+    assert mem.tolist() == [1, 2] and out.tolist() == [1, 2, 3, 4, 3, 4]

@@ -1,0 +1,192 @@
+"""The TMA engine of an SM: when its copies start, read and arrive, and what happens when they have.
+
+A thread hands over a copy and goes on; the engine takes copies in order, a box at a time, and completes bytes on an mbarrier
+(loads) or a bulk group (stores). Data moves when the copy completes (loads) or when its source has been read (stores).
+The instructions are in :mod:`.tensor_copies`, :mod:`.bulk_copies` and :mod:`.bulk_groups`.
+
+Spec: PTX ISA 9.1, "Data Movement and Conversion Instructions: Asynchronous copy". Measured: times in h100sim/devices.py, ``Tma``.
+Assumed: L2 keeps the lines used last, as many as fit it, and holds all of global memory at the start of a launch if that fits.
+"""
+
+from __future__ import annotations
+
+from .. import faults
+from .. import state as S
+from ..engine import end_cta_if_done
+from ..isa.machine import popcount
+from ..native import i64, inner
+from ..services import ITEM_ASYNC, PRIORITY_UNIT, emit, fail, free_async, push, unit_time, wake
+from ..trace import Copy, Event, Wait
+from .mbarriers import complete_tx, find
+
+_READ, _COMPLETED = int(Event.TMA_READ), int(Event.TMA_COMPLETED)
+_WAIT = int(Wait.BULK)
+TENSOR_LOAD, TENSOR_STORE, TENSOR_REDUCE = int(Copy.TENSOR_LOAD), int(Copy.TENSOR_STORE), int(Copy.TENSOR_REDUCE)
+BULK_LOAD, BULK_STORE, BULK_REDUCE = int(Copy.BULK_LOAD), int(Copy.BULK_STORE), int(Copy.BULK_REDUCE)
+BULK_CLUSTER, CLUSTER_REDUCE, PREFETCH = int(Copy.BULK_CLUSTER), int(Copy.CLUSTER_REDUCE), int(Copy.PREFETCH)
+
+
+# --- time -------------------------------------------------------------------------------------------------------------
+
+
+@inner
+def hold_issuer(ctx, first):
+    """Charge the issuing warp: a first copy costs ``first`` cycles, one that follows at once less."""
+    c, T = S.context(ctx), S.timing(ctx)
+    W = S.warps(ctx)[c.warp]
+    cost = min(first, T.tma_issue_cycles) if c.now - W.tma_last <= 2 * T.tma_issue_cycles else first
+    W.tma_last = c.now + cost
+    c.issue = cost
+    return c.now + cost
+
+
+@inner
+def engine_done(ctx, ready, size_bytes, missed_bytes, per_cycle, latency):
+    """Reserve the engine, the L2 and HBM for a copy that is ready at a time; return when its last byte has arrived."""
+    c, T = S.context(ctx), S.timing(ctx)
+    sm = S.sms(ctx)[S.warps(ctx)[c.warp].sm]
+    start = max(ready, sm.tma_free)
+    busy = int(size_bytes / per_cycle)
+    sm.tma_free = start + max(busy, T.tma_box_cycles)
+    sm.tma_bytes += size_bytes
+    served = max(float(start), c.l2_free)
+    c.l2_free = served + size_bytes / T.l2_bytes_per_cycle
+    end = int(served) + busy
+    if missed_bytes > 0:
+        served = max(float(start), c.hbm_free)
+        c.hbm_free = served + missed_bytes / T.hbm_bytes_per_cycle
+        end = max(end, int(c.hbm_free)) + T.hbm_extra_latency
+    return end + latency
+
+
+@inner
+def touch(ctx, address, size_bytes):
+    """Bring global bytes into L2; return how many were not there. A line stays until as many bytes as L2 holds have been
+    brought in after its last use."""
+    c = S.context(ctx)
+    stamps = i64(c.l2_stamps, c.l2_lines)
+    first, last = (address - c.arena_base) >> 7, (address - c.arena_base + size_bytes - 1) >> 7
+    missed = 0
+    for line in range(max(first, 0), min(last + 1, c.l2_lines)):
+        if c.l2_filled - stamps[line] > c.l2_bytes:
+            missed += 128
+            c.l2_filled += 128
+        stamps[line] = c.l2_filled
+    return missed
+
+
+@inner
+def start(ctx, n, first_issue_cycles, missed_bytes):
+    """Hand operation ``n``, whose kind and bytes are set, to the engine: it flies until its data has arrived (loads) or
+    its source has been read (stores), whose data arrives later."""
+    T = S.timing(ctx)
+    A = S.asyncs(ctx)[n]
+    ready = hold_issuer(ctx, first_issue_cycles)
+    if is_store(A.kind):
+        read_at = engine_done(ctx, ready, A.bytes, missed_bytes, T.tma_store_bytes_per_cycle, 0)
+        A.done = read_at + T.tma_store_latency_cycles
+        launch(ctx, n, read_at, S.A_FLYING)
+    else:
+        done = engine_done(ctx, ready, A.bytes, missed_bytes, T.tma_bytes_per_cycle, T.tma_latency_cycles)
+        launch(ctx, n, done, S.A_FLYING)
+
+
+@inner
+def prefetch(ctx, first_issue_cycles, size_bytes, missed_bytes):
+    """Take the engine for bytes that go to L2 only."""
+    ready = hold_issuer(ctx, first_issue_cycles)
+    engine_done(ctx, ready, size_bytes, missed_bytes, S.timing(ctx).tma_bytes_per_cycle, 0)
+
+
+@inner
+def launch(ctx, n, time, state):
+    """Let an operation reach its next state at a time."""
+    S.asyncs(ctx)[n].state = state
+    push(ctx, unit_time(ctx, max(time, S.context(ctx).now)), PRIORITY_UNIT, ITEM_ASYNC, n)
+
+
+# --- who may issue, who waits -----------------------------------------------------------------------------------------
+
+
+@inner
+def has_room(ctx, mask):
+    """Return whether the table has room for an operation of every lane; if not, it is made larger and the instruction
+    is executed again, so a handler asks before it changes anything."""
+    c = S.context(ctx)
+    if c.asyncs_open + popcount(mask) <= c.async_capacity:
+        return True
+    c.grow = 1
+    return False
+
+
+@inner
+def is_store(kind):
+    """Does a kind of copy read shared memory and complete with its bulk group?"""
+    return kind == TENSOR_STORE or kind == TENSOR_REDUCE or kind == BULK_STORE or kind == BULK_REDUCE
+
+
+@inner
+def is_destination(ctx, A, rank):
+    """Does a load write to the CTA of a rank of the cluster? ``peer`` is the CTA that it names without a multicast."""
+    if A.multicast != 0:
+        return (A.multicast >> rank) & 1 == 1
+    return S.ctas(ctx)[A.cta].cluster_slot + rank == A.peer
+
+
+@inner
+def wake_bulk_waiters(ctx, w):
+    """Let groups of lanes of a warp that wait for bulk groups look again."""
+    for n in range(S.NODES_PER_WARP):
+        node = S.nodes(ctx)[w * S.NODES_PER_WARP + n]
+        if node.state == S.BLOCKED and node.wait == _WAIT:
+            wake(ctx, w, n, S.context(ctx).now + 8)
+
+
+# --- what happens at the end ------------------------------------------------------------------------------------------
+
+
+@inner
+def emit_done(ctx, A, kind, slot, size_bytes, mbarrier):
+    """Record that a copy has read from or written to the shared memory of a CTA."""
+    address = (S.ctas(ctx)[slot].cluster_rank << 24) | A.shared
+    cta = S.ctas(ctx)[slot].id
+    emit(ctx, S.context(ctx).now, kind, cta, -1, A.pc, 0, A.identity, A.kind, size_bytes, address, mbarrier)
+
+
+@inner
+def finish_load(ctx, n, slot, size_bytes):
+    """Complete the bytes of a load in one destination CTA. Returns a status."""
+    A = S.asyncs(ctx)[n]
+    m = find(ctx, slot, A.mbarrier)
+    if m < 0:
+        return fail(ctx, faults.MBARRIER_UNINITIALISED, A.mbarrier, 0, 0)
+    emit_done(ctx, A, _COMPLETED, slot, size_bytes, S.mbarriers(ctx)[m].identity)
+    complete_tx(ctx, m, size_bytes, -1, A.pc, A.identity)
+    return S.S_NEXT
+
+
+@inner
+def source_read(ctx, n):
+    """A store has read its source: shared memory may be reused; the data arrives later."""
+    A = S.asyncs(ctx)[n]
+    emit_done(ctx, A, _READ, A.cta, A.bytes, -1)
+    launch(ctx, n, A.done, S.A_READ)
+    wake_bulk_waiters(ctx, A.warp)
+
+
+@inner
+def finish_store(ctx, n):
+    """A store has written: its bulk group may be complete."""
+    A = S.asyncs(ctx)[n]
+    emit_done(ctx, A, _COMPLETED, A.cta, A.bytes, -1)
+    w = A.warp
+    retire(ctx, n)
+    wake_bulk_waiters(ctx, w)
+
+
+@inner
+def retire(ctx, n):
+    """End an operation; its CTA may have waited for it to end."""
+    cta = S.asyncs(ctx)[n].cta
+    free_async(ctx, n)
+    end_cta_if_done(ctx, cta)
