@@ -15,7 +15,7 @@ import struct
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -164,12 +164,15 @@ def launch(
     cluster: Sequence[int] = (1, 1, 1),
     memory: Memory | None = None,
     record_clocks: bool = False,
+    read: Mapping[str, np.ndarray] | None = None,
     timeout_s: float = 20.0,
 ) -> GpuRun:
     """Run an entry of a PTX text. Arrays among ``args`` are copied to the GPU and written back.
 
     ``args`` are those of the simulator's kernels: arrays, TensorMaps for addresses of ``memory``, bytes and numbers.
-    ``record_clocks`` runs the text with clock records (see :mod:`validate.clocks`). Raises PtxError, LaunchError, the
+    An argument may also be a function that is given ``memory.address_of`` and returns one of these. ``record_clocks``
+    runs the text with clock records (see :mod:`validate.clocks`); ``read`` names variables of the module and the arrays
+    (C-contiguous) that receive their bytes. Raises PtxError, LaunchError, the
     KernelError of what the kernel did, or DeadlockError after ``timeout_s`` seconds.
     """
     cupy, driver = require()
@@ -189,6 +192,8 @@ def launch(
     _wait(driver, name, timeout_s)
     del values
     memory.write_back()
+    for variable, array in (read or {}).items():
+        module.get_global(variable).copy_to_host(array.ctypes.data_as(ctypes.c_void_p), array.nbytes)
     return GpuRun(card(), cupy.cuda.get_elapsed_time(begin, end), _records(module, ctas) if record_clocks else None)
 
 
@@ -251,6 +256,8 @@ def _parameters(driver: Any, function: Any, args: Sequence[Any], memory: Memory)
 
 
 def _bytes(k: int, value: Any, size: int, memory: Memory) -> bytes:
+    if callable(value):
+        value = value(memory.address_of)
     if isinstance(value, np.ndarray) and value.ndim > 0:
         value = memory.address_of(value)
     if isinstance(value, np.ndarray | np.generic):

@@ -42,7 +42,7 @@ def measure(launch: Callable[..., Any]) -> dict[str, Any]:
 
     def mbarriers(n: int) -> str:
         rounds = [_MBARRIER_ROUND.format(k=k, parity=k & 1) for k in range(n)]
-        body = "\n    ".join(["@%p0 bra ALL_DONE;", *rounds, "\nALL_DONE:"])
+        body = "\n    ".join(["@%p0 bra ALL_DONE;", *rounds, "\nALL_DONE: bar.warp.sync 0xffffffff;"])
         return timed_kernel(body, _REGISTERS, _SETUP)
 
     def named(n: int) -> str:

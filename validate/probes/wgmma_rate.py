@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .timed_kernel import per_repetition, timed_kernel
+from .timed_kernel import cycles, timed_kernel
 
-QUESTION = "How many cycles does one of many m64nNk16 bf16 wgmma take, both operands in shared memory, one warpgroup?"
+QUESTION = "How many cycles does one of many m64nNk16 bf16 wgmma take, by width, source of A and number of warpgroups?"
 SETTLES = "h100sim/devices.py, TensorCore: operand_cycles, floor_cycles"
 
 WIDTHS = (8, 16, 32, 64, 96, 128, 192, 256)
@@ -18,25 +18,45 @@ _LEADING, _STRIDE, _B_OFFSET = 128, 256, 4_096
 
 
 def measure(launch: Callable[..., Any]) -> dict[str, Any]:
-    """Return "n8" -> cycles per wgmma, and so on."""
+    """Return "ss n8" (both operands in shared memory) or "rs n8" (A in registers) -> cycles per wgmma of the SM, by
+    the number of warpgroups 1 to 4; None where their accumulators do not fit."""
 
-    def text(n: int) -> Callable[[int], str]:
-        return lambda count: kernel(n, count)
+    def text(n: int, a: str, groups: int) -> Callable[[int], str]:
+        return lambda count: kernel(n, count, a, groups)
 
-    return {f"n{n}": per_repetition(launch, text(n), few=32, many=96, warps=4) for n in WIDTHS}
+    return {
+        f"{a} n{n}": [
+            None
+            if n // 2 + 40 > 65_536 // (128 * groups)
+            else _per_operation(launch, text(n, a, groups), groups)
+            for groups in (1, 2, 3, 4)
+        ]
+        for a in ("ss", "rs")
+        for n in WIDTHS
+    }
 
 
-def kernel(n: int, count: int) -> str:
-    """Return the text of ``count`` wgmma of width ``n`` between one fence and one wait."""
+def _per_operation(launch: Callable[..., Any], text: Callable[[int], str], groups: int) -> float:
+    """Return the cycles of the SM per operation, from when the last warpgroup has finished 32 and 96 of its own."""
+    few, many = (max(cycles(launch, text(count), warps=4 * groups)) for count in (32, 96))
+    return round((many - few) / (64 * groups), 3)
+
+
+def kernel(n: int, count: int, a: str = "ss", groups: int = 1) -> str:
+    """Return the text of ``count`` wgmma of width ``n`` between one fence and one wait, for ``groups`` warpgroups."""
     accumulators = ", ".join(f"%acc{k}" for k in range(n // 2))
-    operation = f"wgmma.mma_async.sync.aligned.m64n{n}k16.f32.bf16.bf16 {{{accumulators}}}, %desc_a, %desc_b, 1, 1, 1, 0, 0;"
+    left = "%desc_a" if a == "ss" else "{%a0, %a1, %a2, %a3}"
+    transposes = "0, 0" if a == "ss" else "0"
+    operation = (
+        f"wgmma.mma_async.sync.aligned.m64n{n}k16.f32.bf16.bf16 {{{accumulators}}}, {left}, %desc_b, 1, 1, 1, {transposes};"
+    )
     fixed = (_LEADING >> 4) << 16 | (_STRIDE >> 4) << 32
     setup = f"""and.b32 %x, %smem, 0x3ffff;
     shr.u32 %x, %x, 4;
     cvt.u64.u32 %desc_a, %x;
     or.b64 %desc_a, %desc_a, {fixed:#x};
     add.s64 %desc_b, %desc_a, {_B_OFFSET >> 4};
-    """ + "\n    ".join(f"cvt.rn.f32.u32 %acc{k}, %zero;" for k in range(n // 2))
+    """ + "\n    ".join(f"add.u32 %a{k}, %zero, {k};" for k in range(4)) + "\n    ".join(f"cvt.rn.f32.u32 %acc{k}, %zero;" for k in range(n // 2))
     body = "\n    ".join(
         (
             "wgmma.fence.sync.aligned;",
@@ -46,4 +66,4 @@ def kernel(n: int, count: int) -> str:
             "mov.b32 %x, %acc0;",
         )
     )
-    return timed_kernel(body, f".reg .f32 %acc<{n // 2}>; .reg .b64 %desc_a, %desc_b;", setup, _SHARED_BYTES)
+    return timed_kernel(body, f".reg .f32 %acc<{n // 2}>; .reg .b32 %a<4>; .reg .b64 %desc_a, %desc_b;", setup, _SHARED_BYTES, 128 * groups)

@@ -1,0 +1,104 @@
+"""How many bytes a cycle do the copy engines of one SM and of all SMs deliver, from L2 and from HBM?"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .timed_kernel import HEADER
+from .tma_load_latency import tensor_map
+
+QUESTION = "How many bytes a cycle arrive with several loads in flight, on one SM and on 132, from L2 and from HBM?"
+SETTLES = "h100sim/devices.py, Tma: bytes_per_cycle, box_cycles; MemorySystem: l2_bytes_per_cycle, hbm_bytes_per_cycle"
+
+#: Rows that an SM loads in all, and rows of the tensor that all SMs read again and again ("l2").
+ROWS, SHARE_ROWS = 8192, 2048
+#: (SMs, rows of a box, loads in flight, source).
+CASES = (
+    *((1, rows, stages, "l2") for rows, stages in ((64, 1), (64, 2), (64, 4), (128, 1), (128, 4), (256, 2), (256, 4))),
+    *((132, rows, stages, "l2") for rows, stages in ((64, 4), (128, 2), (128, 4), (256, 4))),
+    *((132, rows, stages, "hbm") for rows, stages in ((64, 1), (64, 4), (128, 1), (128, 4), (256, 2))),
+)
+
+
+def kernel(rows: int, stages: int, stride: int, wrap: int) -> str:
+    """Return a kernel whose CTAs each load ROWS rows in boxes of ``rows`` with ``stages`` in flight and write the cycles.
+
+    CTA c starts at row c * ``stride``; rows wrap after ``wrap`` (a power of two) within its share.
+    """
+    loads = ROWS // rows
+    return f"""{HEADER}.extern .shared .align 1024 .b8 memory[];
+
+.visible .entry probe(.param .u64 out, .param .align 64 .b8 map[128])
+.maxntid 32, 1, 1
+{{
+    .shared .align 8 .b8 barriers[{8 * stages}];
+    .reg .pred %p, %q;
+    .reg .b32 %smem, %barrier, %first, %k, %lane, %parity, %slot, %y, %at, %bar, %n;
+    .reg .b64 %out, %map, %w, %start, %stop;
+    ld.param.u64 %out, [out];
+    mov.b64 %map, map;
+    cvta.param.u64 %map, %map;
+    mov.u32 %smem, memory;
+    mov.u32 %barrier, barriers;
+    mov.u32 %lane, %tid.x;
+    setp.ne.u32 %p, %lane, 0;
+    @%p ret;
+    {"".join(f"mbarrier.init.shared::cta.b64 [%barrier+{8 * s}], 1; " for s in range(stages))}
+    fence.mbarrier_init.release.cluster;
+    mov.u32 %first, %ctaid.x;
+    mul.wide.u32 %w, %first, 8;
+    add.s64 %out, %out, %w;
+    mul.lo.u32 %first, %first, {stride};
+    mov.u32 %n, 0;
+    mov.u64 %start, %clock64;
+NEXT:
+    setp.ge.u32 %p, %n, {loads};
+    @%p bra TAKE;
+    rem.u32 %slot, %n, {stages};
+    mul.lo.u32 %y, %n, {rows};
+    and.b32 %y, %y, {wrap - 1};
+    add.u32 %y, %y, %first;
+    mad.lo.u32 %at, %slot, {rows * 128}, %smem;
+    mad.lo.u32 %bar, %slot, 8, %barrier;
+    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bar], {rows * 128};
+    cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%at], [%map, {{0, %y}}], [%bar];
+TAKE:
+    add.u32 %n, %n, 1;
+    setp.lt.u32 %p, %n, {stages};
+    @%p bra NEXT;
+    sub.u32 %k, %n, {stages};
+    rem.u32 %slot, %k, {stages};
+    div.u32 %parity, %k, {stages};
+    and.b32 %parity, %parity, 1;
+    mad.lo.u32 %bar, %slot, 8, %barrier;
+WAIT:
+    mbarrier.try_wait.parity.shared::cta.b64 %q, [%bar], %parity;
+    @!%q bra WAIT;
+    setp.lt.u32 %p, %k, {loads - 1};
+    @%p bra NEXT;
+    mov.u64 %stop, %clock64;
+    sub.s64 %stop, %stop, %start;
+    st.global.u64 [%out], %stop;
+    ret;
+}}
+"""
+
+
+def measure(launch: Callable[..., Any]) -> dict[str, Any]:
+    """Return "SMs, rows, in flight, source" -> bytes per cycle of an SM (mean over SMs, second launch)."""
+    answer = {}
+    for sms, rows, stages, source in CASES:
+        # From HBM every SM reads rows of its own: more than L2 holds. From L2 all read the same.
+        share = ROWS if source == "hbm" else SHARE_ROWS
+        tensor = np.zeros((share * sms if source == "hbm" else share, 32), np.uint32)
+        out = np.zeros(sms, np.int64)
+        text = kernel(rows, stages, share if source == "hbm" else 0, 1 << (share - 1).bit_length())
+        arguments = [out, functools.partial(tensor_map, tensor, rows)]
+        for _ in range(2):
+            launch(text, "probe", (sms, 1, 1), (32, 1, 1), arguments, shared_mem=rows * 128 * stages)
+        answer[f"{sms} SMs, {rows} rows, {stages} in flight, {source}"] = round(ROWS * 128 / float(np.mean(out)), 2)
+    return answer
