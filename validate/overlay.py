@@ -91,7 +91,5 @@ def as_text(found: list[Pair], warps: tuple[int, ...] = (), cta: int = 0) -> str
     lines = [f"{'warp':>4} {'here':>7} {'there':>7} {'+here':>6} {'+there':>6}  event"]
     for p in found:
         if p.cta == cta and (not warps or p.warp in warps):
-            lines.append(
-                f"{p.warp:>4} {p.here:>7,} {p.there:>7,} {p.step_here:>6,} {p.step_there:>6,}  {p.name} {p.side}"
-            )
+            lines.append(f"{p.warp:>4} {p.here:>7,} {p.there:>7,} {p.step_here:>6,} {p.step_there:>6,}  {p.name} {p.side}")
     return "\n".join(lines)

@@ -154,9 +154,7 @@ def is_wait(instruction: Instruction) -> bool:
     return any(instruction.opcode == start or instruction.opcode.startswith(start + ".") for start in WAITS)
 
 
-def add_records(
-    text: str, kernel: str, ctas: int, warps: int, capacity: int = 512, names: Collection[str] = NAMES
-) -> str:
+def add_records(text: str, kernel: str, ctas: int, warps: int, capacity: int = 512, names: Collection[str] = NAMES) -> str:
     """Return the text with a timeline of up to ``capacity`` records for each warp of ``ctas`` CTAs.
 
     ``names``: the events to record besides the start and the end of a warp.
@@ -175,7 +173,8 @@ def add_records(
         before = _statement_start(text, opcode_at)
         behind = text.index(";", opcode_at) + 1
         if index == 0:
-            pieces.append((before, _REGISTERS + _BEGIN.format(warps=warps, stride=stride) + _RECORD.format(clock=_CLOCK, mark=2 * index + 2)))
+            start = _RECORD.format(clock=_CLOCK, mark=2 * index + 2)
+            pieces.append((before, _REGISTERS + _BEGIN.format(warps=warps, stride=stride) + start))
         if instruction.base not in LEAVES and event_name(instruction) not in names:
             continue
         if instruction.base in LEAVES or is_wait(instruction):

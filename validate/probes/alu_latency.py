@@ -34,7 +34,8 @@ CHAINS = {
     "elect, branch around": "elect.sync _|%q0, 0xffffffff; @!%q0 bra NEXT_{k}; st.volatile.shared.b32 [%smem], %x;"
     " st.volatile.shared.b32 [%smem+4], %x; st.volatile.shared.b32 [%smem+8], %x; st.volatile.shared.b32 [%smem+12], %x;"
     " st.volatile.shared.b32 [%smem+16], %x; st.volatile.shared.b32 [%smem+20], %x; NEXT_{k}: add.s32 %x, %x, %lane;",
-    "test_wait of a phase that is over": "mbarrier.test_wait.parity.shared::cta.b64 %q0, [%smem+512], 1; selp.b32 %x, %x, %i2, %q0;",
+    "test_wait of a phase that is over": ""
+    "mbarrier.test_wait.parity.shared::cta.b64 %q0, [%smem+512], 1; selp.b32 %x, %x, %i2, %q0;",
     "mbarrier.arrive": "mbarrier.arrive.shared::cta.b64 %state, [%smem+512]; cvt.u32.u64 %x, %state; and.b32 %x, %x, %i1;",
     "mov from %tid.y": "mov.u32 %u0, %tid.y; add.s32 %x, %x, %u0;",
     "mov from %clock": "mov.u32 %u0, %clock; add.s32 %x, %x, %u0;",
@@ -65,6 +66,10 @@ def measure(launch: Callable[..., Any]) -> dict[str, Any]:
     """Return opcode -> cycles per instruction of a dependent chain."""
 
     def text(line: str) -> Callable[[int], str]:
-        return lambda n: timed_kernel("\n    ".join([_START, *(line.replace("{k}", str(k)) for k in range(n)), _END]), _REGISTERS, _SETUP)
+        def build(n: int) -> str:
+            chain = [line.replace("{k}", str(k)) for k in range(n)]
+            return timed_kernel("\n    ".join([_START, *chain, _END]), _REGISTERS, _SETUP)
+
+        return build
 
     return {opcode: per_repetition(launch, text(line), few=32, many=160) for opcode, line in CHAINS.items()}

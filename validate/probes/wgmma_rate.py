@@ -26,9 +26,7 @@ def measure(launch: Callable[..., Any]) -> dict[str, Any]:
 
     return {
         f"{a} n{n}": [
-            None
-            if n // 2 + 40 > 65_536 // (128 * groups)
-            else _per_operation(launch, text(n, a, groups), groups)
+            None if n // 2 + 40 > 65_536 // (128 * groups) else _per_operation(launch, text(n, a, groups), groups)
             for groups in (1, 2, 3, 4)
         ]
         for a in ("ss", "rs")
@@ -47,16 +45,15 @@ def kernel(n: int, count: int, a: str = "ss", groups: int = 1) -> str:
     accumulators = ", ".join(f"%acc{k}" for k in range(n // 2))
     left = "%desc_a" if a == "ss" else "{%a0, %a1, %a2, %a3}"
     transposes = "0, 0" if a == "ss" else "0"
-    operation = (
-        f"wgmma.mma_async.sync.aligned.m64n{n}k16.f32.bf16.bf16 {{{accumulators}}}, {left}, %desc_b, 1, 1, 1, {transposes};"
-    )
+    operation = f"wgmma.mma_async.sync.aligned.m64n{n}k16.f32.bf16.bf16 {{{accumulators}}}, {left}, %desc_b, 1, 1, 1, {transposes};"
     fixed = (_LEADING >> 4) << 16 | (_STRIDE >> 4) << 32
+    fill = [*(f"add.u32 %a{k}, %zero, {k};" for k in range(4)), *(f"cvt.rn.f32.u32 %acc{k}, %zero;" for k in range(n // 2))]
     setup = f"""and.b32 %x, %smem, 0x3ffff;
     shr.u32 %x, %x, 4;
     cvt.u64.u32 %desc_a, %x;
     or.b64 %desc_a, %desc_a, {fixed:#x};
     add.s64 %desc_b, %desc_a, {_B_OFFSET >> 4};
-    """ + "\n    ".join(f"add.u32 %a{k}, %zero, {k};" for k in range(4)) + "\n    ".join(f"cvt.rn.f32.u32 %acc{k}, %zero;" for k in range(n // 2))
+    """ + "\n    ".join(fill)
     body = "\n    ".join(
         (
             "wgmma.fence.sync.aligned;",
@@ -66,4 +63,5 @@ def kernel(n: int, count: int, a: str = "ss", groups: int = 1) -> str:
             "mov.b32 %x, %acc0;",
         )
     )
-    return timed_kernel(body, f".reg .f32 %acc<{n // 2}>; .reg .b32 %a<4>; .reg .b64 %desc_a, %desc_b;", setup, _SHARED_BYTES, 128 * groups)
+    registers = f".reg .f32 %acc<{n // 2}>; .reg .b32 %a<4>; .reg .b64 %desc_a, %desc_b;"
+    return timed_kernel(body, registers, setup, _SHARED_BYTES, 128 * groups)

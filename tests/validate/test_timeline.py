@@ -1,0 +1,97 @@
+"""Timelines: the rewritten text computes the same, the assembler takes it, and two timelines can be laid over each other."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import h100sim
+from h100sim.errors import UsageError
+from tests.validate.test_clocks import KERNEL
+from validate import capture, overlay, timeline
+
+
+@pytest.fixture(scope="module")
+def copied() -> tuple[timeline.Timeline, np.ndarray, np.ndarray]:
+    """Return the timeline of the copy program, and its two arrays afterwards."""
+    kernel, arrays, _ = capture.build("copy", {}, seed=0)
+    return timeline.record(kernel, arrays, on="sim"), *arrays
+
+
+def test_a_warp_records_what_it_waits_for_and_issues(copied: tuple) -> None:
+    found = copied[0]
+    events = found.of_warp(0, 0)
+    names = [found.sites[e.instruction].split()[0] for e in events]
+    assert names[0] == "start" and names[-1] == "leave"
+    assert {"init", "arrive", "copy", "wait"} <= set(names)
+    assert [e.cycle for e in events] == sorted(e.cycle for e in events)
+
+
+def test_the_end_of_a_wait_is_read_when_the_wait_is_over(copied: tuple) -> None:
+    found = copied[0]
+    waits = [e for e in found.of_warp(0, 0) if found.sites[e.instruction].startswith("wait")]
+    assert waits[-1].side == "end" and waits[-1].cycle - waits[0].cycle > 100
+
+
+@pytest.mark.skipif(shutil.which("ptxas") is None, reason="needs ptxas")
+def test_the_assembler_accepts_it(tmp_path: Path) -> None:
+    kernel = capture.build("gemm", {}, seed=0)[0]
+    for k, (text, name) in enumerate(((kernel.ptx, kernel.name), (KERNEL, "leaves"))):
+        path = tmp_path / f"{k}.ptx"
+        path.write_text(timeline.add_records(text, name, ctas=4, warps=12))
+        done = subprocess.run(["ptxas", "-arch=sm_90a", path, "-o", "/dev/null"], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+
+def test_records_do_not_change_what_a_kernel_computes() -> None:
+    text = timeline.add_records(KERNEL, "leaves", ctas=2, warps=2, capacity=16)
+    out = np.zeros(64, np.uint32)
+    h100sim.RawModule(code=text).get_function("leaves")((2,), (64,), (out, np.uint32(40)))
+    assert out.tolist() == [*range(40), *[0] * 24]
+
+
+def test_only_the_events_that_are_asked_for_are_recorded() -> None:
+    text = timeline.add_records(KERNEL, "leaves", ctas=1, warps=1, names=("copy",))
+    assert text.count("st.global.v2.u32") == 3  # the start and both ways out
+
+
+def test_a_timeline_is_written_and_read(copied: tuple, tmp_path: Path) -> None:
+    copied[0].save(tmp_path / "t.json")
+    assert timeline.Timeline.load(tmp_path / "t.json") == copied[0]
+    (tmp_path / "u.json").write_text("[]")
+    with pytest.raises(UsageError, match=r"^timeline must be a JSON file that validate timeline wrote, not "):
+        timeline.Timeline.load(tmp_path / "u.json")
+
+
+def test_an_unknown_kernel_is_named() -> None:
+    with pytest.raises(UsageError, match=r"^kernel must be an entry of the module with a body, not nowhere$"):
+        timeline.add_records(KERNEL, "nowhere", ctas=1, warps=1)
+
+
+def event(instruction: int, side: str, cycle: int) -> timeline.Event:
+    return timeline.Event(0, 0, instruction, side, cycle)
+
+
+def test_an_overlay_joins_the_tries_of_a_wait() -> None:
+    sites = {1: "start 1", 2: "wait 5", 3: "leave 9"}
+    once = (event(1, "end", 0), event(2, "begin", 10), event(2, "end", 90), event(3, "begin", 100))
+    thrice = (
+        event(1, "end", 0), event(2, "begin", 12), event(2, "end", 30), event(2, "begin", 32), event(2, "end", 50),
+        event(2, "begin", 52), event(2, "end", 95), event(3, "begin", 99),
+    )  # fmt: skip
+    found = list(overlay.pairs(timeline.Timeline("a", "k", sites, once), timeline.Timeline("b", "k", sites, thrice)))
+    assert [(p.name, p.side, p.here, p.there) for p in found] == [
+        ("start 1", "end", 0, 0), ("wait 5", "begin", 10, 12), ("wait 5", "end", 90, 95), ("leave 9", "begin", 100, 99),
+    ]  # fmt: skip
+    assert [p.step_there for p in found] == [0, 12, 83, 4]
+    assert overlay.by_name(found)[0][:2] == ("leave 9 begin", 1)
+
+
+def test_timelines_of_different_kernels_are_not_laid_over_each_other() -> None:
+    one, other = (timeline.Timeline("a", "k", {1: name}, ()) for name in ("start 1", "start 2"))
+    with pytest.raises(UsageError, match=r"^timelines must be of the same PTX, "):
+        list(overlay.pairs(one, other))
