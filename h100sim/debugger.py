@@ -55,7 +55,7 @@ class Debugger:
         self.session, self.machine = session, session.machine
         self.machine.start()
         self.ended = False
-        self._checkpoints: list[tuple[int, dict[str, np.ndarray], int, int]] = []
+        self._checkpoints: list[tuple[int, dict[str, Any], int, int]] = []
         self._save()
 
     @property

@@ -7,9 +7,7 @@ place; a unit's event (a finished copy, a finished wgmma) is one call of that un
 Issue is in order, at most one instruction per scheduler and cycle. An instruction waits for its operands (scoreboard), for its
 scheduler, for its pipe and for the cycles that the instruction before it holds the warp.
 
-Control flow follows the rules of independent thread scheduling: see :data:`h100sim.state.NODE`. Lanes that wait for others at
-a meeting point go on without them when the others keep branching backwards without end, so that a lane that spins on a lock
-cannot starve the lane that holds it.
+Control flow follows the rules of independent thread scheduling: see :mod:`h100sim.lanes`.
 """
 
 from __future__ import annotations
@@ -17,15 +15,16 @@ from __future__ import annotations
 import numpy as np
 
 from . import state as S
-from .faults import RECONVERGE_LIMIT
+from .lanes import choose, jump, leave, let_go, new_node, part
 from .native import call, copy_bytes, fill_bytes, i32, i64, inner, jit, u32
-from .services import ITEM_WARP, PRIORITY_WARP, WARPS_DELAYED, emit, enqueue, fail, pop, push, wake, warp_delay
+from .services import ITEM_WARP, PRIORITY_WARP, WARPS_DELAYED, emit, enqueue, pop, push, wake, warp_delay
 from .trace import Cause, Event, Wait
 from .units.clusters import end_of_lanes, end_of_warp
 from .units.named_barriers import release_after_exit
 
-#: Backward branches of one group of lanes after which other groups of the warp get their turn.
-PATIENCE = 256
+#: Looks at a warp in a loop during which nothing but registers changed in the launch, after which lanes that wait for those in the
+#: loop go on without them, although no state of the loop came back (it reads a clock, or counts).
+VAIN_LOOKS = 4096
 #: Retries of instructions without any change in the launch after which a warp is taken to wait for ever.
 VAIN_RETRIES = 4096
 
@@ -48,108 +47,7 @@ _FULL = 0xFFFFFFFF
 _MANY = 1 << 40
 
 
-# --- lanes that part and meet -----------------------------------------------------------------------------------------
-
-
-@inner
-def new_node(ctx, w, parent, pc, reconverge, mask):
-    """Add a group of lanes to a warp and return its number."""
-    nodes = S.nodes(ctx)
-    base = w * S.NODES_PER_WARP
-    for n in range(S.NODES_PER_WARP):
-        node = nodes[base + n]
-        if node.state == S.FREE:
-            node.state, node.parent, node.children = S.READY, parent, 0
-            node.pc, node.reconverge, node.mask = pc, reconverge, mask
-            node.wait, node.woken, node.expired = 0, 0, 0
-            return n
-    return -1
-
-
-@inner
-def choose(ctx, w):
-    """Make the next group that can run the warp's current one, in turn; return False if there is none."""
-    nodes = S.nodes(ctx)
-    W = S.warps(ctx)[w]
-    base = w * S.NODES_PER_WARP
-    for k in range(1, S.NODES_PER_WARP + 1):
-        n = (W.node + k) % S.NODES_PER_WARP
-        if nodes[base + n].state == S.READY:
-            W.node, W.steps = n, 0
-            return True
-    return False
-
-
-@inner
-def leave(ctx, w, n, arriving):
-    """Take group ``n`` out of the tree. ``arriving`` lanes wait in the parent, which runs on when it was the last child."""
-    nodes = S.nodes(ctx)
-    base = w * S.NODES_PER_WARP
-    node = nodes[base + n]
-    node.state = S.FREE
-    parent = node.parent
-    while parent >= 0:
-        join = nodes[base + parent]
-        join.mask |= arriving
-        join.children -= 1
-        if join.children > 0:
-            return
-        if join.mask != 0:
-            join.state = S.READY
-            S.warps(ctx)[w].node = parent
-            return
-        join.state = S.FREE
-        parent, arriving = join.parent, 0
-
-
-@inner
-def diverge(ctx, w, n, taken, target, reconverge):
-    """Split group ``n``: the lanes ``taken`` go to ``target``, the others to the next instruction."""
-    nodes = S.nodes(ctx)
-    W = S.warps(ctx)[w]
-    base = w * S.NODES_PER_WARP
-    node = nodes[base + n]
-    rest = node.mask & ~taken
-    following = node.pc + 1
-    if reconverge == node.reconverge and node.parent >= 0:
-        # Both sides meet where this group was going to meet its siblings: the other side becomes a sibling.
-        other = new_node(ctx, w, node.parent, following, reconverge, rest)
-        nodes[base + node.parent].children += 1
-        node.pc, node.mask = target, taken
-        first, second = n, other
-    else:
-        first = new_node(ctx, w, n, target, reconverge, taken)
-        second = new_node(ctx, w, n, following, reconverge, rest)
-        node.state, node.children, node.mask, node.pc = S.JOIN, 2, 0, reconverge
-    if second < 0 or first < 0:
-        return fail(ctx, RECONVERGE_LIMIT, 0, 0, 0)
-    W.node = first if target < following else second
-    W.steps = 0
-    return S.S_JUMPED
-
-
-@inner
-def give_way(ctx, w):
-    """After many backward branches: let another group run, or let lanes that wait at a meeting point go on alone."""
-    nodes = S.nodes(ctx)
-    W = S.warps(ctx)[w]
-    W.steps = 0
-    base = w * S.NODES_PER_WARP
-    current = W.node
-    if choose(ctx, w) and W.node != current:
-        return
-    parent = nodes[base + current].parent
-    while parent >= 0:
-        join = nodes[base + parent]
-        if join.mask != 0 and join.pc >= 0:
-            alone = new_node(ctx, w, join.parent, join.pc, join.reconverge, join.mask)
-            if alone >= 0:
-                join.mask = 0
-                if join.parent >= 0:
-                    nodes[base + join.parent].children += 1
-                W.node = alone
-            return
-        parent = join.parent
+# --- loops without end -----------------------------------------------------------------------------------------------
 
 
 @inner
@@ -166,6 +64,7 @@ def state_hash(ctx, w):
         if node.state != S.FREE:
             place = np.int64(node.pc) << 32 | np.int64(node.mask)
             h = (h ^ place ^ (n << 26) ^ (node.state << 24)) * 0x100000001B3
+            h = (h ^ node.reconverge ^ (np.int64(node.parent) << 40)) * 0x100000001B3
             h ^= (h >> 29) & 0x7FFFFFFFF
     return h
 
@@ -200,6 +99,20 @@ def is_endless(ctx, w):
         if items[k] >> 32 != ITEM_WARP:
             return False
     return True
+
+
+@inner
+def let_all_go(ctx):
+    """Where only endless loops are left: let lanes that wait at meeting points go on without those in loops; return whether there
+    were any."""
+    c = S.context(ctx)
+    found = False
+    for w in range(c.n_slots * c.warps_per_cta):
+        if S.warps(ctx)[w].state == S.W_RUNNING and let_go(ctx, w):
+            found = True
+    if found:
+        c.progress += 1
+    return found
 
 
 # --- CTAs -------------------------------------------------------------------------------------------------------------
@@ -318,6 +231,9 @@ def start_cta(ctx, slot, sm, cta_id, cluster, cluster_rank, cluster_slot, time):
         new_node(ctx, w, -1, 0, -1, W.alive)
         fill_bytes(c.lane_groups + w * 128, 0, 128)
         W.cluster_lanes, W.cluster_generation = 0, -1
+        W.served = 0
+        for lane in range(32):
+            fill_bytes(c.local + (w * 32 + lane) * c.local_bytes, S.POISON, c.frame_bytes)
         for lane in range(32):
             W.cp_groups[lane] = 0
         record = S.warp_info(ctx)[W.id]
@@ -475,18 +391,17 @@ def run_warp(ctx, w, popped):
                 call(ins.function, W.regs, mask, ins.ops, ctx)
         elif ins.kind == S.BRANCH:
             if mask == node.mask:
-                backward = ins.target <= pc
-                node.pc = ins.target
+                if jump(ctx, w, n, ins.target):
+                    if is_endless(ctx, w):
+                        endless = not let_all_go(ctx)
+                    elif W.loop_looks > VAIN_LOOKS:
+                        W.loop_looks = 1
+                        let_go(ctx, w)
                 status = S.S_JUMPED
                 hold = T.branch_cycles
-                if backward:
-                    W.steps += 1
-                    if W.steps > PATIENCE:
-                        give_way(ctx, w)
-                        endless = is_endless(ctx, w)
             elif mask != 0:
                 c.warp, c.pc = w, pc
-                status = diverge(ctx, w, n, mask, ins.target, ins.reconverge)
+                status = S.S_JUMPED if part(ctx, w, n, mask, ins.target, pc + 1, ins.reconverge) >= 0 else S.S_ERROR
                 hold = T.branch_cycles
         elif mask != 0:
             c.warp, c.node, c.pc, c.mask = w, n, pc, mask

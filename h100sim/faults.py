@@ -174,13 +174,16 @@ def _describe(machine: Machine, code: int, a: int, b: int, extra: int, opcode: s
     if code == RECONVERGE_LIMIT:
         return KernelError, "lanes of one warp must part into at most 64 groups in this simulator", ""
     if code == STACK_OVERFLOW:
-        return OutOfRange, f"call depth must be at most {a}, not more", isa + '"Call Stack"'
+        message = f"stack of a lane must be at most {a:,} bytes, not {b:,} (does a function call itself for ever?)"
+        return OutOfRange, message, isa + '"Local State Space"'
     if code == CLUSTER_TWICE:
         return IllegalInstruction, f"{opcode} must be followed by a wait before the next arrive, not arrive twice in generation {a}", isa + '"barrier.cluster"'
     if code == BRANCH_INDEX:
         return IllegalInstruction, f"{opcode} index must be from 0 to {b - 1}, not {a}", isa + '"brx.idx"'
     if code == CALL_TARGET:
-        return IllegalInstruction, f"{opcode} target must be a function of the module, not {a:#x}", isa + '"call"'
+        name = machine.name_of_function(a)
+        message = f"{opcode} target must be the address of a function with the signature of the call, not {name}"
+        return IllegalInstruction, message, isa + '"call"'
     if code == SPARSE_METADATA:
         rule = "0b0100 or 0b1110" if extra == 32 else "two different indices"
         row, chunk = divmod(a, 64)

@@ -17,8 +17,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from . import devices, schedules
+from .device_functions import Console, DeviceText
 from .errors import KernelError, LaunchError, UsageError
 from .memory.global_memory import GlobalMemory
+from .memory.heap import DeviceHeap
 from .memory.windows import SHARED_START
 from .ptx.module import Function, Imm, Parameter
 from .source_files import read_source
@@ -64,6 +66,7 @@ class Device:
     def __init__(self, name: str | devices.DeviceModel = devices.DEFAULT_MODEL):
         self.model = devices.model(name)
         self.memory = GlobalMemory()
+        self.heap = DeviceHeap(self.memory)
 
     @property
     def name(self) -> str:
@@ -80,7 +83,8 @@ class Device:
 
 @dataclass
 class Run:
-    """What a launch did. ``cycles`` is the duration of the kernel in SM cycles, ``hazards`` what it was not allowed to do."""
+    """What a launch did. ``cycles`` is the duration of the kernel in SM cycles, ``hazards`` what it was not allowed to do,
+    ``texts`` what it printed (strings that know their ``block`` and ``thread``)."""
 
     cycles: int
     ctas: np.ndarray
@@ -89,6 +93,7 @@ class Run:
     instructions: int
     device: str
     statistics: dict[str, Any] = field(default_factory=dict)
+    texts: list[DeviceText] = field(default_factory=list)
 
 
 class RawModule:
@@ -142,7 +147,8 @@ class LaunchOptions(TypedDict, total=False):
     ``values`` "none" computes addresses, control flow and time only. ``checks`` is "on", "strict" (contested rules too) or "off".
     ``trace`` is "full" (every instruction), "units" (waits, barriers, copies, wgmmas), "off" or "auto": full for small launches,
     but for instructions after the first 16 million events. ``max_cycles`` is at most 2^30 unless given.
-    ``schedule`` is the seed of the order of warps and units, see :mod:`h100sim.schedules`.
+    ``schedule`` is the seed of the order of warps and units, see :mod:`h100sim.schedules`. ``console`` takes each line that the
+    kernel prints.
     """
 
     shared_mem: int
@@ -153,6 +159,7 @@ class LaunchOptions(TypedDict, total=False):
     trace: str
     max_cycles: int | None
     schedule: int
+    console: Console
 
 
 class RawKernel:
@@ -211,6 +218,7 @@ class RawKernel:
         trace: str = "auto",
         max_cycles: int | None = None,
         schedule: int = 0,
+        console: Console = print,
     ) -> Session:
         """Check a launch as CUDA would, copy its arguments and build the machine. Raises LaunchError, UsageError, PtxError."""
         from .machine import MOST_CYCLES, Launch, Machine
@@ -241,7 +249,8 @@ class RawKernel:
             schedule,
         )
         kernel = self.info(launch, gpu)
-        machine = Machine(program, launch, gpu.model, gpu.memory, self._symbols(gpu), kernel, self.owner.variables(gpu).constants)
+        constants = self.owner.variables(gpu).constants
+        machine = Machine(program, launch, gpu.model, gpu.memory, self._symbols(gpu), kernel, constants, gpu.heap, console)
         return Session(machine, gpu, copies, checks, keep=trace != "off", thin=thin)
 
     def info(self, launch: Launch, device: Device) -> KernelInfo:
@@ -447,6 +456,7 @@ class Session:
             instructions=int(machine.context["instructions_issued"]),
             device=self.device.name,
             statistics={"tensor_busy_cycles": sms["tensor_busy"].copy(), "tma_bytes": sms["tma_bytes"].copy()},
+            texts=list(machine.runtime.texts),
         )
 
 

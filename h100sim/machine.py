@@ -16,11 +16,13 @@ import numpy as np
 from . import engine, faults, schedules
 from . import state as S
 from .checks.deadlock import WaitState, explain
+from .device_functions import Console, DeviceRuntime
 from .devices import DeviceModel
-from .errors import CycleLimit, DeadlockError, H100SimError, LaunchError, Where
+from .errors import CycleLimit, DeadlockError, H100SimError, KernelError, LaunchError, Where
 from .intervals import mbarrier_name
 from .memory.global_memory import GlobalMemory
-from .memory.windows import SHARED_START
+from .memory.heap import DeviceHeap
+from .memory.windows import FUNCTION_BYTES, FUNCTION_WINDOW, SHARED_START
 from .program import Program, set_latencies, width_of_type
 from .ptx.module import Imm, Symbol
 from .tma import TensorMap
@@ -37,6 +39,8 @@ _FOREVER = 1 << 62
 _LOOP_EVENTS = 64
 #: Cycles that a launch may take where the caller gives no limit: half a second on silicon.
 MOST_CYCLES = 1 << 30
+#: Stack of a lane for calls that come back to their own function, where that much for all lanes is not more than the third.
+_STACK_BYTES, _LEAST_STACK_BYTES, _STACKS_BYTES = 1 << 16, 1 << 13, 1 << 30
 
 Listener = Callable[[np.ndarray, np.ndarray, int], None]
 
@@ -60,7 +64,18 @@ class Launch:
 class Machine:
     """One kernel launch on one device. See the module's docstring."""
 
-    def __init__(self, program: Program, launch: Launch, model: DeviceModel, memory: GlobalMemory, symbols: dict[str, int], kernel: KernelInfo, constants: bytes = b""):
+    def __init__(
+        self,
+        program: Program,
+        launch: Launch,
+        model: DeviceModel,
+        memory: GlobalMemory,
+        symbols: dict[str, int],
+        kernel: KernelInfo,
+        constants: bytes,
+        heap: DeviceHeap,
+        console: Console = print,
+    ):
         self.program, self.launch, self.model, self.memory = program, launch, model, memory
         self.symbols, self.kernel, self.constants = symbols, kernel, constants
         self.listeners: list[Listener] = []
@@ -70,6 +85,7 @@ class Machine:
         set_latencies(program, model)
         self.ctx = np.zeros(1, S.CONTEXT)
         self._plan_count = 0
+        self.runtime = DeviceRuntime(self, heap, console)
         self._build()
 
     # --- tables -------------------------------------------------------------------------------------------------------
@@ -96,6 +112,9 @@ class Machine:
         slots = min(model.sms * per_sm, ctas)
         slots = max(slots // cluster, 1) * cluster
         shared_size = program.dynamic_shared_offset + launch.shared_bytes
+        local_bytes = program.local_bytes
+        if program.linked.is_recursive:
+            local_bytes += max(_LEAST_STACK_BYTES, min(_STACK_BYTES, _STACKS_BYTES // (slots * warps * 32))) // 512 * 512
         stride = (shared_size + 1023) & ~1023
         for name, value in {
             "n_slots": slots, "warps_per_cta": warps, "n_sms": model.sms, "shared_stride": stride, "shared_size": shared_size,
@@ -103,7 +122,8 @@ class Machine:
             "ready_slots": program.ready_slots, "n_fills": len(program.fills), "mbarriers_per_cta": 1024,
             "async_capacity": 64 + 16 * slots, "event_capacity": 1 << 16, "lane_capacity": 1 << 13,
             "parameter_bytes": len(launch.parameters), "constant_bytes": len(self.constants),
-            "local_bytes": program.local_bytes, "n_ctas": ctas, "cluster_size": cluster,
+            "local_bytes": local_bytes, "frame_bytes": program.linked.frame_bytes,
+            "n_ctas": ctas, "cluster_size": cluster,
             "registers_per_thread": launch.registers, "values": int(launch.values), "trace_level": launch.trace_level,
             "clock_mhz": model.clock_mhz, "l2_bytes": model.memory.l2_bytes, "until": launch.max_cycles,
             "max_steps": _FOREVER, "fixed_registers": int(not self._knows_registers()),
@@ -147,7 +167,7 @@ class Machine:
         parameters[: len(launch.parameters)] = np.frombuffer(launch.parameters, np.uint8)
         constants = self.table("constants", max(16, len(self.constants)), np.uint8)
         constants[: len(self.constants)] = np.frombuffer(self.constants, np.uint8)
-        self.table("local", max(16, slots * warps * 32 * program.local_bytes), np.uint8)
+        self.table("local", max(16, slots * warps * 32 * local_bytes), np.uint8)
         self.table("events", int(c["event_capacity"]), EVENT)
         self.table("lanes", (int(c["lane_capacity"]), 32), np.int64)
         self.table("cta_info", ctas, CTA_INFO)
@@ -200,6 +220,12 @@ class Machine:
         self.tables["starts"], self.tables["ends"] = np.ascontiguousarray(memory.starts), np.ascontiguousarray(memory.ends)
         c["allocation_starts"], c["allocation_ends"] = self.tables["starts"].ctypes.data, self.tables["ends"].ctypes.data
         c["n_allocations"] = len(memory.starts)
+        lines = len(memory.arena) // 128
+        if lines > c["l2_lines"]:
+            before = self.tables["l2_stamps"]
+            self.table("l2_stamps", lines, np.int64)[: len(before)] = before
+            self.tables["l2_stamps"][len(before) :] = before[-1] if len(before) else 0
+            c["l2_lines"] = lines
 
     def _template(self) -> np.ndarray:
         """Return the rows that are the same for all warps: immediates, symbols, launch constants."""
@@ -420,7 +446,19 @@ class Machine:
         self._heap(len(self.tables["heap_time"]) + 2 * len(before))
 
     def _serve(self) -> None:
-        """Do for compiled code what only Python can: decode the tensor map at an address."""
+        """Do for compiled code what only Python can."""
+        if self.context["host"] == S.H_TENSOR_MAP:
+            self._decode_tensor_map()
+            return
+        w, pc = int(self.context["warp"]), int(self.context["pc"])
+        try:
+            self.runtime.serve(w, pc, int(self.context["mask"]))
+        except KernelError as error:
+            self.flush()
+            raise type(error)(error.message, self.where(w, pc), error.rule) from None
+        self.attach_memory()
+
+    def _decode_tensor_map(self) -> None:
         c = self.context
         address = int(c["error_a"])
         raw = self.read_bytes(address, 128)
@@ -481,6 +519,12 @@ class Machine:
             role=role,
         )
 
+    def name_of_function(self, address: int) -> str:
+        """Return the function at an address, else the address."""
+        number, rest = divmod(address - FUNCTION_WINDOW, FUNCTION_BYTES)
+        names = list(self.program.module.functions)
+        return names[number] if rest == 0 and 0 <= number < len(names) else f"{address:#x}"
+
     def barrier_name(self, identity: int) -> str:
         """Return what the DSL calls the mbarrier with an identity, else its address."""
         for m in self.tables["mbarriers"]:
@@ -510,17 +554,17 @@ class Machine:
             return raw[start : start + 256].view(np.uint64).copy()
         return raw[start : start + 128].view(np.uint32).copy()
 
-    def checkpoint(self) -> dict[str, np.ndarray]:
+    def checkpoint(self) -> dict[str, Any]:
         """Copy everything that running changes."""
         kept = {name: array.copy() for name, array in self.tables.items() if name not in _CONSTANT_TABLES}
-        kept["ctx"], kept["arena"] = self.ctx.copy(), self.memory.arena.copy()
+        kept["ctx"], kept["arena"], kept["runtime"] = self.ctx.copy(), self.memory.arena.copy(), self.runtime.snapshot()
         return kept
 
-    def restore(self, kept: dict[str, np.ndarray]) -> None:
+    def restore(self, kept: dict[str, Any]) -> None:
         """Go back to a checkpoint of this launch."""
         self.ctx[...] = kept["ctx"]
         for name, array in kept.items():
-            if name in ("ctx", "arena"):
+            if name in ("ctx", "arena", "runtime"):
                 continue
             if self.tables[name].shape == array.shape:
                 self.tables[name][...] = array
@@ -530,6 +574,7 @@ class Machine:
             if name not in ("shared", "registers"):
                 self.context[name] = self.tables[name].ctypes.data
         self._plan_count = int(self.context["n_plans"])
+        self.runtime.restore(kept["runtime"])
         self.memory.arena[: len(kept["arena"])] = kept["arena"]
         self.attach_memory()
 

@@ -3,8 +3,6 @@
 The register file of a warp is a block of rows, one value per lane. First come rows that are the same for every warp
 (immediates, addresses of symbols, launch constants) and rows that are filled when a CTA starts (%tid, %laneid, ...), then the
 registers. So an instruction sees only rows, whatever its operands were.
-
-A branch needs to know where its two sides meet again: at the immediate post-dominator, computed here on basic blocks.
 """
 
 from __future__ import annotations
@@ -12,10 +10,9 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-import networkx as nx
 import numpy as np
 
 from . import engine
@@ -23,9 +20,10 @@ from . import state as S
 from .compile_ahead import compile_ahead
 from .engine import FILLS, RANK, WIDE_RANK
 from .errors import PtxError, Where
-from .isa import collective, control, lane  # noqa: F401  (registers its instructions)
+from .isa import calls, collective, control, lane  # noqa: F401  (registers its instructions)
 from .isa.machine import NEGATED, PREDICATE, WIDE, MachineOp, lowering_of
 from .isa.refused import reason_of
+from .linker import Linked, link, symbols_of
 from .memory.windows import SHARED_START
 from .native import address_of
 from .ptx.module import Function, Imm, Instruction, Label, Module, Operand, Reg, Sink, Special, Symbol, Variable
@@ -47,7 +45,6 @@ from .units import (  # noqa: F401  (registers their instructions)
     tensor_copies,
     tensor_maps,
 )
-from .variables import place_local
 
 #: Special registers that are the same for every thread of a launch.
 LAUNCH_CONSTANTS = (
@@ -64,7 +61,8 @@ _SCRATCH_BYTES = 512
 
 @dataclass
 class Program:
-    """A kernel ready to launch. Row offsets are bytes from the start of a warp's register file."""
+    """A kernel ready to launch: ``function`` is flat, with all that it calls (see :mod:`h100sim.linker`). Row offsets are bytes
+    from the start of a warp's register file. ``local_bytes`` is the stack of a lane, without room for recursion."""
 
     module: Module
     function: Function
@@ -83,7 +81,7 @@ class Program:
     has_dynamic_shared: bool
     local_offsets: dict[str, int]
     local_bytes: int
-    reconverge: list[int] = field(default_factory=list)
+    linked: Linked
 
     @cached_property
     def lines(self) -> tuple[int, ...]:
@@ -122,49 +120,14 @@ def immediate_bits(operand: Imm, type_: str) -> int:
     return value & ((1 << width) - 1)
 
 
-def meeting_points(function: Function) -> list[int]:
-    """Return, for every instruction, where the sides of a branch there meet again (-1: nowhere before the end)."""
-    code = function.instructions
-    n = len(code)
-    leaders = {0} | set(function.labels.values())
-    for i, ins in enumerate(code):
-        if ins.base in ("bra", "brx", "ret", "exit", "trap"):
-            leaders.add(i + 1)
-    starts = sorted(x for x in leaders if x < n)
-    block_of = {start: k for k, start in enumerate(starts)}
-    graph = nx.DiGraph()
-    end = len(starts)
-    graph.add_nodes_from(range(end + 1))
-    for k, start in enumerate(starts):
-        last = (starts[k + 1] if k + 1 < len(starts) else n) - 1
-        ins = code[last]
-        following = block_of.get(last + 1, end)
-        if ins.base == "bra":
-            target = ins.operands[0]
-            assert isinstance(target, Label)
-            graph.add_edge(block_of.get(target.target, end), k)
-            if ins.guard is not None:
-                graph.add_edge(following, k)
-        elif ins.base in ("ret", "exit", "trap"):
-            graph.add_edge(end, k)
-            if ins.guard is not None:
-                graph.add_edge(following, k)
-        else:
-            graph.add_edge(following, k)
-    dominators = nx.immediate_dominators(graph, end)
-    result = [-1] * n
-    for k, start in enumerate(starts):
-        last = (starts[k + 1] if k + 1 < len(starts) else n) - 1
-        join = dominators.get(k, end)
-        result[last] = starts[join] if join != end and join != k else -1
-    return result
-
-
 class _Decoder:
     """Turns one function into a Program; it is the environment that lowerings ask."""
 
-    def __init__(self, module: Module, function: Function):
-        self.module, self.function, self.filename = module, function, module.filename
+    def __init__(self, module: Module, linked: Linked):
+        function = linked.function
+        self.module, self.function, self.filename, self.linked = module, function, module.filename, linked
+        #: The instruction that is being lowered.
+        self.pc = 0
         self.ops: list[int] = []
         self.slots: list[int] = []
         self.constants: list[tuple[int, Operand | tuple[str, str], int]] = []
@@ -248,9 +211,11 @@ class _Decoder:
     def decode(self) -> Program:
         code = self.function.instructions
         table = np.zeros(len(code) + 1, S.INSTRUCTION)
-        joins = meeting_points(self.function)
+        joins = self.linked.joins
         plans: list[tuple[list[int], list[int], list[int]]] = []
-        lowered = [None if instruction.base == "bra" else self.lower(instruction) for instruction in code]
+        lowered = []
+        for self.pc, instruction in enumerate(code):
+            lowered.append(None if instruction.base == "bra" else self.lower(instruction))
         compile_ahead(handlers(lowered))
         for k, instruction in enumerate(code):
             record = table[k]
@@ -288,8 +253,9 @@ class _Decoder:
             self.static_bytes,
             self.dynamic_offset,
             self.dynamic,
-            *place_local(self.module, self.function),
-            joins,
+            self.linked.offsets,
+            self.linked.stack_bytes,
+            self.linked,
         )
 
     def decode_one(self, instruction: Instruction, op: lane.LaneOp | MachineOp | None, record: np.void) -> tuple[list[tuple[int, int]], list[int], list[int]]:
@@ -328,8 +294,8 @@ class _Decoder:
             name = instruction.operands[1].name
             if name in control.CLOCKS:
                 return control.lower_clock(instruction, name)
-        if instruction.base in ("call", "brx"):
-            raise self.refuse(instruction, f"{instruction.base} is not supported")
+        if instruction.has("return"):
+            return calls.lower_return(instruction, self)
         if lowering := lowering_of(instruction):
             return lowering(instruction, self)
         if op := lane.lower(instruction):
@@ -347,11 +313,12 @@ class _Decoder:
             record[f"imm{k}"] = np.int64(value - (1 << 64) if value >= 1 << 63 else value)
         rows = [self.row(o, "", True, instruction) for o in op.outs]
         rows += [self.row(o, t, width_of_type(t) == 64, instruction) for o, t in op.ins]
+        behind = [self.row(o, "", True, instruction) for o in op.unscored] + [(word, 0) for word in op.words]
         if not op.scored:
-            return rows, guard_input, []
+            return rows + behind, guard_input, []
         outputs = [~r for r, _ in rows[: len(op.outs)] if r < 0]
         inputs = [~r for r, _ in rows[len(op.outs) :] if r < 0]
-        return rows, guard_input + inputs, outputs
+        return rows + behind, guard_input + inputs, outputs
 
     def place_registers(self) -> None:
         offset = self.template_bytes = (self.template_bytes + 63) & ~63
@@ -382,14 +349,15 @@ _PIPE_OF = {"alu": "alu", "fma": "fma", "fmaheavy": "imad", "imad": "imad", "muf
 
 
 def place_shared(module: Module, function: Function) -> tuple[dict[str, int], int, int, bool]:
-    """Lay out shared variables: static ones in order from 0x400 of the window, then the dynamic ones, which share one start.
-    Returns (offset by name, static bytes, start of dynamic memory, whether there is any)."""
+    """Lay out the shared variables that a flat function names: static ones in order from 0x400 of the window, then the dynamic
+    ones, which share one start. Returns (offset by name, static bytes, start of dynamic memory, whether there is any)."""
+    used = {symbol.name for symbol in symbols_of(function)}
     offset = SHARED_START
     places: dict[str, int] = {}
     external: list[Variable] = []
     align = 16
     for variable in (*module.variables.values(), *function.variables):
-        if variable.space != "shared":
+        if variable.space != "shared" or variable.name not in used:
             continue
         if variable.extern or variable.size == 0:
             external.append(variable)
@@ -408,7 +376,7 @@ def place_shared(module: Module, function: Function) -> tuple[dict[str, int], in
 def decode(module: Module, function: Function) -> Program:
     """Decode an entry function. Raises PtxError naming an instruction that is not supported."""
     try:
-        return _Decoder(module, function).decode()
+        return _Decoder(module, link(module, function)).decode()
     except PtxError as error:
         # What lowers an operation does not know which file it came from.
         error.where = replace(error.where, file=error.where.file or module.filename)

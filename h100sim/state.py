@@ -58,8 +58,8 @@ NODE = np.dtype(
         ("parent", "i4"),
         ("children", "i4"),
         ("pc", "i4"),
-        ("reconverge", "i4"),
         ("mask", "u4"),
+        ("reconverge", "i8"),
         ("wait", "i4"),
         ("wait_parity", "i4"),
         ("wait_object", "i8"),
@@ -101,6 +101,8 @@ WARP = np.dtype(
         ("cluster_lanes", "u4"),
         ("cluster_generation", "i8"),
         ("cp_groups", "i4", (32,)),
+        # Has the device function that the warp waits for been done?
+        ("served", "i4"),
     ],
     align=True,
 )
@@ -257,6 +259,12 @@ TIMING = np.dtype(
 #: Why compiled code came back to Python.
 R_IDLE, R_STEP, R_UNTIL, R_TRACE_FULL, R_ERROR, R_GROW, R_HOST, R_DONE, R_ENDLESS = 0, 1, 2, 3, 4, 5, 6, 7, 8
 
+#: What ``host`` in the context asks Python for: a tensor map to be decoded, a function of the device runtime to be done.
+H_TENSOR_MAP, H_DEVICE_FUNCTION = 1, 2
+
+#: What memory of a lane holds before it is written, so that reading it shows.
+POISON = 0xCD
+
 #: What an instruction or a unit says when it returns.
 S_NEXT, S_BLOCK, S_JUMPED, S_EXITED, S_ERROR, S_GROW, S_HOST, S_RETRY = 0, 1, 2, 3, 4, 5, 6, 7
 
@@ -319,6 +327,7 @@ CONTEXT = np.dtype(
         ("parameter_bytes", "i8"),
         ("constant_bytes", "i8"),
         ("local_bytes", "i8"),
+        ("frame_bytes", "i8"),
         ("arena_base", "i8"),
         ("arena_bytes", "i8"),
         ("n_allocations", "i8"),

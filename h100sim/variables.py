@@ -1,19 +1,20 @@
-"""Module variables: where `.global`, `.const` and `.local` variables and functions lie, and what they hold at first.
+"""Module variables: where `.global` and `.const` variables and functions lie, and what they hold at first.
 
 Variables of a module are allocated once per device and shared by its launches, so a kernel finds what an earlier one
-left in a `.global` variable. Initialisers may hold addresses of variables and functions; these are put in here, once
-addresses are known.
+left in a `.global` variable. What a function declares in these spaces lives as long, under a name of its own. Initialisers
+may hold addresses of variables and functions; these are put in here, once addresses are known.
 
 Spec: PTX ISA 9.1, "Variables: Initializers", "Constant State Space".
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from .errors import PtxError, Where
+from .linker import variable_key
 from .memory.global_memory import GlobalMemory
 from .memory.windows import CONST_WINDOW, FUNCTION_BYTES, FUNCTION_WINDOW
 from .ptx.module import Function, Module, Symbol, Variable
@@ -36,20 +37,11 @@ def function_addresses(module: Module) -> dict[str, int]:
     return {name: FUNCTION_WINDOW + FUNCTION_BYTES * k for k, name in enumerate(module.functions)}
 
 
-def place_local(module: Module, function: Function) -> tuple[dict[str, int], int]:
-    """Lay out the `.local` variables of a function; return (offset by name, bytes). Raises PtxError for a `.global` or
-    `.const` variable that the function declares: only those of the module have a place."""
-    for variable in function.variables:
-        if variable.space in ("global", "const"):
-            rule = f"of space .{variable.space} must be declared outside functions"
-            raise _refuse(module, variable, f"variable {variable.name} {rule}, not in {function.name}")
-    places, size = _place([v for v in function.variables if v.space == "local"])
-    return places, -(-size // 16) * 16
-
-
 def place_variables(module: Module, memory: GlobalMemory) -> ModuleVariables:
     """Allocate and initialise the variables of a module. Raises PtxError for one without a definition or room."""
     variables = [v for v in module.variables.values() if v.space in ("global", "const")]
+    for function in module.functions.values():
+        variables += _variables_of(function)
     for variable in variables:
         if variable.extern:
             raise _refuse(
@@ -75,6 +67,25 @@ def place_variables(module: Module, memory: GlobalMemory) -> ModuleVariables:
         elif variable.size:
             memory.view(addresses[variable.name], variable.size)[:] = np.frombuffer(image, np.uint8)
     return ModuleVariables(addresses, bytes(constants))
+
+
+def _variables_of(function: Function) -> list[Variable]:
+    """Return the `.global` and `.const` variables that a function declares, with names that are unique in the module."""
+    own = {v.name for v in function.variables if v.space in ("global", "const")}
+
+    def renamed(symbol: Symbol) -> Symbol:
+        return replace(symbol, name=variable_key(function.name, symbol.name)) if symbol.name in own else symbol
+
+    return [
+        replace(
+            v,
+            name=variable_key(function.name, v.name),
+            fixups=tuple((offset, renamed(symbol), width) for offset, symbol, width in v.fixups),
+            byte_fixups=tuple((offset, renamed(symbol), shift) for offset, symbol, shift in v.byte_fixups),
+        )
+        for v in function.variables
+        if v.name in own
+    ]
 
 
 def initial_bytes(module: Module, variable: Variable, addresses: dict[str, int], spaces: dict[str, str]) -> bytes:

@@ -95,7 +95,31 @@ def test_variables_that_have_no_place(outside, message):
 
 
 @pytest.mark.parametrize("space", ["global", "const"])
-def test_variables_that_a_function_declares_are_refused(space):
+def test_variables_that_a_function_declares_live_as_long_as_those_of_the_module(space):
     body = f".{space} .align 4 .u32 w[2] = {{41, 42}}; .reg .b32 %r_value; ld.{space}.u32 %r_value, [w+4];"
-    with pytest.raises(h100sim.PtxError, match=f"variable w of space .{space} must be declared outside functions"):
-        launch(entry("u64 out", body + STORE_THREAD), (zeros(32),))
+    out = zeros(32)
+    launch(entry("u64 out", body + STORE_THREAD), (out,))
+    assert set(out.tolist()) == {42}
+
+
+def test_variables_of_two_functions_may_share_a_name():
+    outside = """
+    .func (.param .b32 r) next() {
+        .global .align 8 .u32 count = 7; .global .u64 place = count; .reg .b64 %a; .reg .b32 %v;
+        ld.global.u64 %a, [place]; ld.global.u32 %v, [%a]; add.u32 %v, %v, 1; st.global.u32 [count], %v; st.param.b32 [r], %v; ret; }
+    """
+    body = """
+    .global .u32 count = 100; .param .b32 x; .reg .b32 %r_value, %v;
+    call (x), next; call (x), next; ld.param.b32 %r_value, [x]; ld.global.u32 %v, [count]; add.u32 %r_value, %r_value, %v;
+    """
+    out = zeros(1)
+    launch(entry("u64 out", body + STORE_THREAD, outside=outside), (out,), block=1)
+    assert out[0] == 9 + 100
+
+
+def test_only_the_shared_variables_that_a_kernel_names_take_room():
+    outside = ".shared .align 4 .b8 other[40000]; .shared .align 4 .b8 mine[64];"
+    body = ".reg .b32 %r_value; mov.u32 %r_value, mine;"
+    out = zeros(1)
+    launch(entry("u64 out", body + STORE_THREAD, outside=outside), (out,), block=1)
+    assert out[0] == 0x400

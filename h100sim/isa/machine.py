@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from .. import state as S
 from ..errors import PtxError, Where
 from ..native import i32, inner, u32, u64
 from ..ptx.module import Function, Imm, Instruction, Module, Operand, Reg, Symbol, Vector
+
+if TYPE_CHECKING:
+    from ..linker import Linked
 
 #: Flags in the low bits of an operand's row offset (rows are 64-byte aligned).
 WIDE, PREDICATE, NEGATED = 1, 2, 4
@@ -29,7 +32,8 @@ HIGH_HALF = 256
 class MachineOp:
     """How to run one machine instruction. ``latency`` is until the outputs can be read, ``issue`` how long the pipe is taken;
     a handler may set both per execution. ``scored`` False keeps the rows out of the scoreboard (asynchronous registers).
-    ``uses`` are other functions that they call through addresses.
+    ``uses`` are other functions that they call through addresses. ``unscored`` are rows that the scoreboard does not see; they
+    and the numbers ``words`` follow the others at ``ops``.
     ``completion`` is called by the queue with (number of the operation, time, 0, ctx) when a unit has finished it."""
 
     handler: Callable
@@ -42,6 +46,8 @@ class MachineOp:
     scored: bool = True
     completion: Callable | None = None
     uses: tuple[Callable, ...] = ()
+    unscored: tuple[Operand, ...] = ()
+    words: tuple[int, ...] = ()
 
 
 class Environment(Protocol):
@@ -50,6 +56,8 @@ class Environment(Protocol):
     module: Module
     function: Function
     filename: str
+    linked: Linked
+    pc: int
 
     def space_of(self, symbol: Symbol) -> str:
         """Return the state space of a symbol."""

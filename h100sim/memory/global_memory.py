@@ -62,17 +62,17 @@ class GlobalMemory:
         """The live allocations in order of address."""
         return tuple(self._live)
 
-    def allocate(self, size_bytes: int, name: str = "buffer") -> int:
-        """Reserve ``size_bytes`` and return their address, a multiple of 512."""
+    def allocate(self, size_bytes: int, name: str = "buffer", fresh: bool = False) -> int:
+        """Reserve ``size_bytes`` and return their address, a multiple of 512; ``fresh`` for one never used before."""
         size = int(size_bytes)
         if size < 1:
             raise UsageError(f"allocation '{name}' must be at least 1 byte, not {size}")
-        start = self._room_for(size)
+        start = self._room_for(size, fresh)
         self._cursor = _align(start + size + GAP)
         self._forget_frees(start, start + size)
         index = int(np.searchsorted(self.starts, start))
         self._live.insert(index, Allocation(name, start, size))
-        self._update_table()
+        self.starts, self.ends = np.insert(self.starts, index, start), np.insert(self.ends, index, start + size)
         self.view(start, size)[:] = 0
         return start
 
@@ -104,11 +104,23 @@ class GlobalMemory:
         found = self.find(address)
         if found is None or found.start != address:
             raise UsageError(f"address to free must be the start of a live allocation, not {self.describe(address, 1)}")
-        self._live.remove(found)
+        index = int(np.searchsorted(self.starts, address))
+        del self._live[index]
+        self.starts, self.ends = np.delete(self.starts, index), np.delete(self.ends, index)
         self._freed[found.start] = found
         if len(self._freed) > _REMEMBERED_FREES:
             self._freed.popitem(last=False)
-        self._update_table()
+
+    def snapshot(self) -> tuple[list[Allocation], list[Allocation], int]:
+        """Return which allocations there are; the bytes are not part of it."""
+        return list(self._live), list(self._freed.values()), self._cursor
+
+    def restore(self, kept: tuple[list[Allocation], list[Allocation], int]) -> None:
+        """Go back to the allocations of a snapshot."""
+        self._live, self._cursor = list(kept[0]), kept[2]
+        self._freed = OrderedDict((f.start, f) for f in kept[1])
+        self.starts = np.array([a.start for a in self._live], np.int64)
+        self.ends = np.array([a.end for a in self._live], np.int64)
 
     def find(self, address: int) -> Allocation | None:
         """Return the live allocation that contains an address, or None."""
@@ -143,10 +155,11 @@ class GlobalMemory:
 
         return min(self._live, key=distance, default=None)
 
-    def _room_for(self, size: int) -> int:
-        """Return the first free address from the cursor on that has room, else from the start on, else past the end."""
+    def _room_for(self, size: int, fresh: bool) -> int:
+        """Return the first free address from the cursor on that has room, else from the start on (unless it shall be
+        ``fresh``), else past the end."""
         limit = self.base + len(self.arena)
-        for low, high in ((self._cursor, limit), (self.base, self._cursor)):
+        for low, high in ((self._cursor, limit), (self.base, self._cursor))[: 1 if fresh else 2]:
             start = self._hole(low, high, size)
             if start is not None:
                 return start
@@ -174,10 +187,6 @@ class GlobalMemory:
     def _forget_frees(self, start: int, end: int) -> None:
         for key in [k for k, f in self._freed.items() if f.start < end and start < f.end]:
             del self._freed[key]
-
-    def _update_table(self) -> None:
-        self.starts = np.array([a.start for a in self._live], np.int64)
-        self.ends = np.array([a.end for a in self._live], np.int64)
 
 
 def _align(address: int) -> int:

@@ -113,12 +113,12 @@ def pointer(ctx, w, lane, space, address, size):
             fail(ctx, faults.OUT_OF_RANGE_SHARED, offset, size, c.shared_size)
         return found
     if kind == LOCAL:
-        if 0 <= offset and offset + size <= c.local_bytes:
+        if offset >= 0 and offset + size <= c.local_bytes:
             return c.local + ((w * 32 + lane) * c.local_bytes) + offset
     elif kind == CONST:
-        if 0 <= offset and offset + size <= c.constant_bytes:
+        if offset >= 0 and offset + size <= c.constant_bytes:
             return c.constants + offset
-    elif 0 <= offset and offset + size <= c.parameter_bytes:
+    elif offset >= 0 and offset + size <= c.parameter_bytes:
         return c.parameters + offset
     fail(ctx, faults.OUT_OF_RANGE_OTHER, address, size, kind)
     return 0

@@ -379,10 +379,11 @@ def lower_cvta(instruction: Instruction, environment: Environment) -> MachineOp:
     window = WINDOWS[space_name(instruction) or "global"]
     if instruction.has("to"):
         window = -window
-    source = instruction.operands[1]
+    source, offset = instruction.operands[1], 0
     if isinstance(source, Address):
-        source, _ = address_operand(instruction, source, environment)
-    return MachineOp(add_constant, (instruction.operands[0],), ((source, instruction.types[-1]),), (window,), pipe="alu")
+        source, offset = address_operand(instruction, source, environment)
+    ins = ((source, instruction.types[-1]),)
+    return MachineOp(add_constant, (instruction.operands[0],), ins, (window + offset,), pipe="alu")
 
 
 @machine_instruction("isspacep")

@@ -63,7 +63,7 @@ def plan_of(ctx, address):
     for k in range(c.n_plans):
         if addresses[k] == address:
             return k
-    c.host, c.error_a = 1, address
+    c.host, c.error_a = S.H_TENSOR_MAP, address
     return -1
 
 
