@@ -201,7 +201,7 @@ def test_an_access_outside_memory_is_status_1(tmp_path: Path, capsys: pytest.Cap
 
 def test_a_limit_on_cycles_is_status_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = ptx_file(tmp_path, HEADER + ".visible .entry spin()\n{\nL: bra L;\n}\n")
-    status, found = answer(["run", path, "--grid", "1", "--block", "1", "--max-cycles", "5000"], capsys)
+    status, found = answer(["run", path, "--grid", "1", "--block", "1", "--max-cycles", "1000"], capsys)
     assert (status, found["error"]["kind"]) == (1, "CycleLimit")
 
 
