@@ -82,6 +82,18 @@ class Scope:
 
 
 @dataclass
+class Loop:
+    """A loop being traced: who executes it, the labels of its end and of the next iteration, and whether anything goes
+    there.
+    """
+
+    scope: Scope
+    end: str
+    next: str
+    continues: bool = False
+
+
+@dataclass
 class Builder:
     """The state of a trace. ``warps`` is the number of warps of a CTA."""
 
@@ -91,6 +103,9 @@ class Builder:
     scopes: list[Scope] = field(default_factory=list)
     #: Open loops and branches, innermost last, with the line that opened each.
     blocks: list[tuple[str, Location]] = field(default_factory=list)
+    loops: list[Loop] = field(default_factory=list)
+    #: Where the last tk.when ended (lines, open blocks), and its condition.
+    branch: tuple[int, int, Any] | None = None
     shared_bytes: int = 0
     roles: list[tuple[str, int, int]] = field(default_factory=list)
     shared_tiles: list[Any] = field(default_factory=list)
@@ -221,6 +236,12 @@ class Builder:
             self._unnamed.append(thing)
         else:
             self.names[id(thing)] = self._unused(name)
+
+    def forget(self, things: list[Any]) -> None:
+        """Give up the names of objects, for those that take their place."""
+        ids = {id(thing) for thing in things}
+        self._unnamed = [thing for thing in self._unnamed if id(thing) not in ids]
+        self.names = {key: name for key, name in self.names.items() if key not in ids}
 
     def name_of(self, thing: Any, otherwise: str) -> str:
         """Return the name of a watched object: given, or of the variable that holds it now, or ``otherwise``

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from .builder import Scope, current, require_scope, usage
+from .builder import Loop, Scope, current, here, require_scope, usage
 from .scalars import Int, Pred, Scalar, Var, is_divergent, is_nonnegative, text
 
 _FULL_WARP = "0xffffffff"
@@ -29,8 +29,8 @@ def range_(*bounds: Scalar) -> Iterator[Int]:
     if isinstance(step, int) and step <= 0:
         raise usage(f"tk.range step must be positive, not {step}")
     builder = current()
-    if any(map(is_divergent, (start, stop, step))) and builder.scope.level != "thread":
-        raise usage("tk.range bounds must be equal in all lanes of a warp, not differ between them")
+    for bound_ in (start, stop, step):
+        _check_uniform("tk.range bounds", bound_)
     index = Int(builder.register(), is_nonnegative(start))
     bound = _copy(stop) if isinstance(stop, Var) else text(stop)
     builder.emit(f"mov.b32 {index.register}, {text(start)}")
@@ -38,13 +38,69 @@ def range_(*bounds: Scalar) -> Iterator[Int]:
     if not (isinstance(start, int) and isinstance(stop, int) and start < stop):
         builder.emit(f"setp.ge.s32 {(none := builder.register('p'))}, {index.register}, {bound}")
         builder.emit(f"@{none} bra {end}")
+    again_label = builder.new_label("NEXT")
     builder.place(loop)
-    with builder.block("tk.range loop"):
+    with _loop("tk.range loop", end, again_label):
         yield index
+        if builder.loops[-1].continues:
+            builder.place(again_label)
         builder.emit(f"add.s32 {index.register}, {index.register}, {text(step)}")
         builder.emit(f"setp.lt.s32 {(again := builder.register('p'))}, {index.register}, {bound}")
         builder.emit(f"@{again} bra {loop}")
     builder.place(end)
+
+
+def while_(condition: Callable[[], Pred]) -> Iterator[None]:
+    """Loop at run time as long as a condition holds: ``for _ in tk.while_(lambda: n > 1)``. The function is traced
+    once, at the top of the loop. PTX: ``setp``, ``bra``.
+    """
+    builder = current()
+    loop, end = builder.new_label("LOOP"), builder.new_label("END_LOOP")
+    builder.place(loop)
+    with _loop("tk.while_ loop", end, loop):
+        holds = condition()
+        if not isinstance(holds, Pred):
+            raise usage(f"tk.while_ must be given a function that returns a condition, not {type(holds).__name__}")
+        _check_uniform("condition of tk.while_", holds)
+        builder.emit(f"@!{holds.register} bra {end}")
+        yield
+        builder.emit(f"bra {loop}")
+    builder.place(end)
+
+
+def break_when(condition: Pred) -> None:
+    """Leave the innermost loop where the condition holds. PTX: ``bra``."""
+    _leave("tk.break_when", condition, lambda loop: loop.end)
+
+
+def continue_when(condition: Pred) -> None:
+    """Go on with the next iteration of the innermost loop where the condition holds. PTX: ``bra``."""
+    _leave("tk.continue_when", condition, lambda loop: loop.next)
+    current().loops[-1].continues = True
+
+
+def _leave(operation: str, condition: Pred, label: Callable[[Loop], str]) -> None:
+    builder = current()
+    if not isinstance(condition, Pred):
+        raise usage(f"{operation} must be given a condition of the kernel, not {type(condition).__name__}")
+    if not builder.loops or builder.loops[-1].scope is not builder.scope:
+        raise usage(f"{operation} must be in a loop, and executed by all that execute the loop, not by {builder.scope}")
+    _check_uniform(f"condition of {operation}", condition)
+    builder.emit(f"@{condition.register} bra {label(builder.loops[-1])}")
+
+
+def _check_uniform(what: str, value: Scalar | Pred) -> None:
+    if is_divergent(value) and current().scope.level not in ("thread", "lanes"):
+        raise usage(f"{what} must be equal in all lanes of a warp, not differ between them")
+
+
+@contextmanager
+def _loop(kind: str, end: str, next_: str) -> Iterator[None]:
+    builder = current()
+    with builder.block(kind):
+        builder.loops.append(Loop(builder.scope, end, next_))
+        yield
+        builder.loops.pop()
 
 
 def _copy(value: Int) -> str:
@@ -55,14 +111,45 @@ def _copy(value: Int) -> str:
 
 @contextmanager
 def when(condition: Pred) -> Iterator[None]:
-    """Execute the body where the condition holds. Conditions that differ between lanes leave no room for
-    collectives.
+    """Execute the body where the condition holds. Conditions that differ between lanes leave no room for collectives.
+    PTX: ``bra``.
     """
     if not isinstance(condition, Pred):
         raise usage(f"tk.when must be given a condition of the kernel, not {type(condition).__name__}")
+    with _branch("tk.when block", condition, "!"):
+        yield
+    _remember(condition)
+
+
+@contextmanager
+def otherwise(condition: Pred | None = None) -> Iterator[None]:
+    """Execute the body where the conditions of the ``when`` (and ``otherwise``) just before do not hold; with
+    ``condition``, where that one does. PTX: ``bra``.
+    """
+    builder = current()
+    end, depth, taken = builder.branch or (0, -1, None)
+    # Between the two there may be what computes ``condition``, on the line of this call.
+    if taken is None or depth != len(builder.blocks) or any(line.location != here() for line in builder.lines[end:]):
+        raise usage("tk.otherwise must follow a tk.when block at once, not something else")
+    if condition is None:
+        with _branch("tk.otherwise block", taken, ""):
+            yield
+        return
+    with _branch("tk.otherwise block", ~taken & condition, "!"):
+        yield
+    _remember(taken | condition)
+
+
+def _remember(taken: Pred) -> None:
+    builder = current()
+    builder.branch = (len(builder.lines), len(builder.blocks), taken)
+
+
+@contextmanager
+def _branch(kind: str, condition: Pred, negation: str) -> Iterator[None]:
     scope = current().scope
     inner = Scope("lanes", scope.warps) if condition.divergent and scope.level != "thread" else None
-    with _guarded("tk.when block", f"@!{condition.register}", stem="END_WHEN", scope=inner):
+    with _guarded(kind, f"@{negation}{condition.register}", stem="END_WHEN", scope=inner):
         yield
 
 
@@ -186,6 +273,17 @@ def warp_rank_in(group_warps: int) -> Int:
     first = current().scope.warps[0] % group_warps
     rank = Int(warp_rank(), nonnegative=True)
     return (rank - first) % group_warps if first else rank % group_warps
+
+
+def slot_in(group_warps: int) -> Int:
+    """Return which rows of a tile this warp of a group has: the four of each warpgroup lie ``group_warps / 4`` apart,
+    so that each finds its part of the rows of a wgmma. Vectors follow their tiles. Spec: ThunderKittens 2.0,
+    ``group::load`` of tiles.
+    """
+    rank = warp_rank_in(group_warps)
+    if group_warps % 4 or group_warps == 4:
+        return rank
+    return (rank >> 2) + (rank & 3) * (group_warps // 4)
 
 
 def lane() -> str:

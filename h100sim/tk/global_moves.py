@@ -9,12 +9,11 @@ from dataclasses import dataclass
 
 from ..dtypes import ElementType
 from .builder import current, usage
-from .control import lane
+from .control import lane, slot_in
 from .conversions import convert_registers, unit_cols
 from .global_memory import GlobalTensor, require_tensor, tile_origin
 from .register_tiles import RegisterTile
 from .scalars import Int, Pred, all_of, text
-from .tile_moves import slot_in
 from .tiles import BASE_ROWS, fl
 
 

@@ -62,6 +62,9 @@ class Int:
     def __lshift__(self, other: Any) -> Int:
         return self if isinstance(other, int) and other == 0 else arithmetic("shl.b32", self, other)
 
+    def __rlshift__(self, other: Any) -> Int:
+        return arithmetic("shl.b32", other, self, keeps_sign=False)
+
     def __rshift__(self, other: Any) -> Int:
         return arithmetic("shr.s32", self, other)
 

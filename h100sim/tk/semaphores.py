@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .builder import current, require_scope, usage
-from .scalars import Scalar, text
+from .scalars import Int, Pred, Scalar, Var, text
 from .tiles import SharedAddress, check_index, require_int, shared_base
 
 #: Spec: PTX ISA 9.1, "mbarrier.init": the count is at most 2^20 - 1.
@@ -108,41 +108,136 @@ def arrive(sem: Semaphore, count: int = 1) -> None:
 
 
 def wait(sem: Semaphore, phase: Scalar) -> None:
-    """Wait in every thread of the scope until the phase of parity ``phase`` has ended."""
+    """Wait in every thread of the scope until the phase of parity ``phase`` has ended. PTX:
+    ``mbarrier.try_wait.parity`` in a loop.
+    """
     wait_for(sem, phase)
 
 
 def wait_for(sem: Semaphore, phase: Scalar, order: str = "") -> None:
     """Emit the loop of a wait; ``order`` is the memory order and scope of try_wait, "" for acquire in the CTA."""
     builder = current()
-    address, parity = one("wait", sem), require_int(phase, "phase of a wait")
+    again = builder.new_label("WAIT")
+    address, parity = one("wait", sem), _parity(phase)
+    builder.place(again)
+    done = _test(f"try_wait.parity{order}", address, parity)
+    builder.emit(f"@!{done.register} bra {again}")
+
+
+def try_wait(sem: Semaphore, phase: Scalar) -> Pred:
+    """Return whether the phase of parity ``phase`` has ended, after waiting for it for a time that the hardware
+    limits. PTX: ``mbarrier.try_wait.parity``.
+    """
+    return _test("try_wait.parity", one("try_wait", sem), _parity(phase))
+
+
+def test_wait(sem: Semaphore, phase: Scalar) -> Pred:
+    """Return whether the phase of parity ``phase`` has ended, without waiting. PTX: ``mbarrier.test_wait.parity``."""
+    return _test("test_wait.parity", one("test_wait", sem), _parity(phase))
+
+
+def arrive_and_wait(sem: Semaphore, phase: Scalar) -> None:
+    """Arrive once, by this one thread, and wait for the phase. PTX: ``mbarrier.arrive``, ``mbarrier.try_wait.parity``."""
+    arrive(sem)
+    wait(sem, phase)
+
+
+def _parity(phase: Scalar) -> Scalar:
+    parity = require_int(phase, "phase of a wait")
     if isinstance(parity, int) and parity not in (0, 1):
         raise usage(f"phase of a wait must be 0 or 1, not {parity}")
-    done, again = builder.register("p"), builder.new_label("WAIT")
-    builder.place(again)
-    builder.emit(f"mbarrier.try_wait.parity{order}.shared::cta.b64 {done}, {address}, {text(parity)}")
-    builder.emit(f"@!{done} bra {again}")
+    return parity
+
+
+def _test(kind: str, address: SharedAddress, parity: Scalar) -> Pred:
+    done = current().register("p")
+    current().emit(f"mbarrier.{kind}.shared::cta.b64 {done}, {address}, {text(parity)}")
+    # Lanes that ask at the same time may be answered differently.
+    return Pred(done, divergent=True)
+
+
+# --- phase bits -------------------------------------------------------------------------------------------------------
+
+
+def phasebits() -> Var:
+    """Make the phase bits of up to 16 stages: bit s is the parity to wait for next when stage s fills (half 0, from
+    0), bit 16 + s when it empties (half 1, from 1, so that the first wait for an empty stage passes). PTX: ``mov``.
+    """
+    bits = Var(current().register())
+    bits.set(0xFFFF0000)
+    return bits
+
+
+def get_phasebit(bits: Int, stage: Scalar, half: int = 0) -> Int:
+    """Return the parity to wait for at a stage. PTX: ``shr``, ``and``."""
+    return (bits >> (stage + _half(half))) & 1
+
+
+def update_phasebit(bits: Var, stage: Scalar, half: int = 0) -> None:
+    """Flip the parity of a stage after a wait. PTX: ``shl``, ``xor``."""
+    mask = 1 << (stage + _half(half))
+    bits ^= mask
+
+
+def ring_advance(stage: Int, stages: int, distance: int = 1) -> Int:
+    """Return the stage ``distance`` after this one. PTX: ``add``, ``rem`` or ``and``."""
+    return (stage + distance) % stages
+
+
+def ring_retreat(stage: Int, stages: int, distance: int = 1) -> Int:
+    """Return the stage ``distance`` before this one. PTX: ``add``, ``rem`` or ``and``."""
+    return (stage + (stages - distance % stages)) % stages
+
+
+def _half(half: int) -> int:
+    if half not in (0, 1):
+        raise usage(f"half of the phase bits must be 0 (arrived) or 1 (finished), not {half}")
+    return 16 * half
+
+
+# --- named barriers ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class Barrier:
-    """A named barrier that ``warpgroups`` warpgroups of the CTA share: some wait there, others only arrive."""
+    """A named barrier that ``warps`` warps of the CTA share: some wait there, others only arrive."""
 
     id: Scalar
-    warpgroups: int
+    warps: int
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.warps
 
 
-def barrier(number: Scalar, warpgroups: int) -> Barrier:
-    """Name a barrier of the CTA, 1 to 15 (0 is ``tk.sync``). Spec: PTX ISA 9.1, "bar"."""
+def barrier(number: Scalar, warpgroups: int | None = None, *, warps: int | None = None) -> Barrier:
+    """Name a barrier of the CTA, 1 to 15 (0 is ``tk.sync``), of so many ``warpgroups`` or ``warps``. Spec: PTX ISA
+    9.1, "bar".
+    """
     if isinstance(require_int(number, "named barrier"), int) and not 1 <= number <= 15:  # type: ignore[operator]
         raise usage(f"named barrier must be from 1 to 15, not {number}")
-    most = current().warps // 4
-    if not isinstance(warpgroups, int) or not 1 <= warpgroups <= most:
-        raise usage(f"warpgroups of a named barrier must be from 1 to the CTA's {most}, not {warpgroups}")
-    return Barrier(number, warpgroups)
+    if (warpgroups is None) == (warps is None):
+        raise usage("named barrier must be given either warpgroups or warps")
+    word, count, most = ("warps", warps, current().warps) if warps is not None else ("warpgroups", warpgroups, current().warps // 4)
+    if not isinstance(count, int) or not 1 <= count <= most:
+        raise usage(f"{word} of a named barrier must be from 1 to the CTA's {most}, not {count}")
+    return Barrier(number, count if warps is not None else 4 * count)
 
 
-def sync() -> None:
-    """Wait for all threads of the CTA (named barrier 0), as __syncthreads."""
+def sync_at(at: Scalar | Barrier, warps: int) -> None:
+    """Emit a wait at a named barrier; an integer is a barrier of these ``warps`` alone."""
+    where = at if isinstance(at, Barrier) else barrier(at, warps=warps)
+    current().emit(f"bar.sync {text(where.id)}, {where.threads}")
+
+
+def arrive_at(at: Barrier) -> None:
+    """Emit an arrival at a named barrier."""
+    current().emit(f"bar.arrive {text(at.id)}, {at.threads}")
+
+
+def sync(number: int = 0) -> None:
+    """Wait for all threads of the CTA, at named barrier 0 as __syncthreads or at another. PTX: ``bar.sync``."""
     require_scope("tk.sync", "cta")
-    current().emit("bar.sync 0")
+    if not isinstance(number, int) or not 0 <= number <= 15:
+        raise usage(f"barrier of tk.sync must be from 0 to 15, not {number}")
+    current().emit(f"bar.sync {number}")

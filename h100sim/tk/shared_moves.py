@@ -51,6 +51,31 @@ def load(operation: str, tile: SharedTile, tensor: GlobalTensor, coord: object, 
     builder.emit("fence.proxy.async.shared::cta")
 
 
+def load_async(operation: str, tile: SharedTile, tensor: GlobalTensor, coord: object, group_warps: int) -> None:
+    """Start to copy tile ``coord`` of a tensor into a shared tile, and close the threads' groups of copies."""
+    if not isinstance(tile, SharedTile) or not isinstance(tensor, GlobalTensor):
+        raise usage(f"{operation} must be given a shared tile and a gl argument, not {type(tile).__name__}")
+    builder = current()
+    tensor.is_read = True
+    for chunk in _chunks(operation, tile, tensor, coord, group_warps):
+        inside = f"@{chunk.in_tile.register} " if chunk.in_tile is not None else ""
+        size = ""
+        if chunk.in_tensor is not None:
+            size = f", {builder.register()}"
+            builder.emit(f"selp.b32 {size[2:]}, {_CHUNK_BYTES}, 0, {chunk.in_tensor.register}")
+        builder.emit(f"{inside}cp.async.cg.shared.global {chunk.shared}, {chunk.address}, {_CHUNK_BYTES}{size}")
+    builder.emit("cp.async.commit_group")
+
+
+def load_async_wait(pending: int = 0) -> None:
+    """Wait in each thread until at most ``pending`` of its ``load_async`` are unfinished. For other threads a barrier
+    must follow, for TMA and wgmma ``fence_proxy_async`` before it. PTX: ``cp.async.wait_group``.
+    """
+    if not isinstance(pending, int) or pending < 0:
+        raise usage(f"pending groups of load_async_wait must be 0 or more, not {pending}")
+    current().emit(f"cp.async.wait_group {pending}")
+
+
 def store(operation: str, tensor: GlobalTensor, tile: SharedTile, coord: object, group_warps: int) -> None:
     """Copy a shared tile to tile ``coord`` of a tensor. A barrier must come before, if other threads wrote the tile."""
     builder = current()

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .builder import current, usage
-from .control import lane, warp_rank_in
+from .control import lane, slot_in
 from .conversions import convert_registers, unit_cols
 from .register_tiles import RegisterTile
 from .scalars import Int
@@ -89,16 +89,6 @@ def _lanes(tile: SharedTile, rt: RegisterTile, group_warps: int) -> _Lanes:
         first_row = builder.register()
         builder.emit(f"mul.lo.s32 {first_row}, {slot_in(group_warps).register}, {rt.rows * pitch}")
     return _Lanes(tile, first_row, offset)
-
-
-def slot_in(group_warps: int) -> Int:
-    """Return which rows of a tile this warp of a group has: the four of each warpgroup lie ``group_warps / 4`` apart,
-    so that each finds its part of the rows of a wgmma. Spec: ThunderKittens 2.0, ``group::load``.
-    """
-    rank = warp_rank_in(group_warps)
-    if group_warps % 4 or group_warps == 4:
-        return rank
-    return (rank >> 2) + (rank & 3) * (group_warps // 4)
 
 
 def _check(operation: str, tile: SharedTile, rt: RegisterTile, group_warps: int) -> None:

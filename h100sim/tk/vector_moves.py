@@ -1,6 +1,6 @@
 """Vectors between registers and shared or global memory, and from one register layout to another.
 
-Of a group of warps each moves its own part, in order. Elements past the end of a tensor's row are neither read nor
+Of a group of warps each moves its own part, as of tiles. Elements past the end of a tensor's row are neither read nor
 written; they read as zeros.
 """
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ..dtypes import ElementType
 from .builder import current, usage
-from .control import lane, warp_rank_in
+from .control import lane, slot_in
 from .conversions import convert_element
 from .global_memory import GlobalTensor, require_tensor, tile_coordinates
 from .register_vectors import RegisterVector
@@ -77,7 +77,7 @@ def _places(operation: str, vector: RegisterVector, memory: object, coord: objec
         raise usage(f"{operation} must be given a register vector, not {type(vector).__name__}")
     first: Int = vector.lane_element()
     if warps > 1:
-        first = first + warp_rank_in(warps) * vector.length
+        first = first + slot_in(warps) * vector.length
     if isinstance(memory, SharedVector):
         if coord is not None:
             raise usage(f"{operation} coordinates must be given for global tensors only, not for shared memory")

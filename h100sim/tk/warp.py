@@ -6,7 +6,7 @@ one value per row (a col_vec), ``_col`` operations one per column (a row_vec), a
 
 from __future__ import annotations
 
-from . import moves
+from . import moves, shared_moves
 from .builder import current, require_scope
 from .control import elect
 from .global_memory import GlobalTensor
@@ -74,6 +74,7 @@ __all__ = [
     "fma",
     "left_fill",
     "load",
+    "load_async",
     "log",
     "log2",
     "lower_fill",
@@ -149,3 +150,11 @@ def store(
     """
     require_scope("warp.store", "cta", "warpgroup", "warp")
     moves.store("warp.store", dst, src, coord, 1)
+
+
+def load_async(dst: SharedTile, src: GlobalTensor, coord: tuple[Scalar, ...]) -> None:
+    """Start to copy tile ``coord`` of a tensor into a shared tile with the warp's lanes, as a group of its own for
+    ``tk.load_async_wait``. PTX: ``cp.async``, ``cp.async.commit_group``.
+    """
+    require_scope("warp.load_async", "cta", "warpgroup", "warp")
+    shared_moves.load_async("warp.load_async", dst, src, coord, 1)

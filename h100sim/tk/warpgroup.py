@@ -8,19 +8,18 @@ Matrix Multiply-Accumulate Instructions", "setmaxnreg", "bar".
 
 from __future__ import annotations
 
-from . import moves
+from . import moves, shared_moves
 from .builder import current, require_scope, usage
 from .control import elect, lane, warp_rank_in_group
 from .descriptors import STEP_BYTES, operand
 from .global_memory import GlobalTensor
 from .register_tiles import RegisterTile
 from .register_vectors import RegisterVector
-from .scalars import Int, Scalar, text
-from .semaphores import Barrier, Semaphore, barrier
+from .scalars import Int, Scalar
+from .semaphores import Barrier, Semaphore, arrive_at, sync_at
 from .semaphores import arrive as arrive_one
 from .tiles import BASE_ROWS, SharedTile, SharedVector, bf16, fl, fp8e4m3, fp8e5m2, half
 
-_THREADS = 128
 _ROWS = 64
 
 
@@ -168,6 +167,14 @@ def load(
     moves.load("warpgroup.load", dst, src, coord, 4)
 
 
+def load_async(dst: SharedTile, src: GlobalTensor, coord: tuple[Scalar, ...]) -> None:
+    """Start to copy tile ``coord`` of a tensor into a shared tile with the warpgroup's threads, as a group of its own for
+    ``tk.load_async_wait``. PTX: ``cp.async``, ``cp.async.commit_group``.
+    """
+    require_scope("warpgroup.load_async", "warpgroup")
+    shared_moves.load_async("warpgroup.load_async", dst, src, coord, 4)
+
+
 def warpid() -> Int:
     """Return the warp's rank in its warpgroup, 0 to 3."""
     return Int(warp_rank_in_group(), nonnegative=True)
@@ -181,8 +188,7 @@ def laneid() -> Int:
 def sync(at: Scalar | Barrier) -> None:
     """Wait at a named barrier for all its threads; an integer is a barrier of this warpgroup's 128 threads alone."""
     require_scope("warpgroup.sync", "warpgroup")
-    where = at if isinstance(at, Barrier) else barrier(at, 1)
-    current().emit(f"bar.sync {text(where.id)}, {_THREADS * where.warpgroups}")
+    sync_at(at, 4)
 
 
 def arrive(at: Semaphore | Barrier, count: int = 1) -> None:
@@ -194,7 +200,7 @@ def arrive(at: Semaphore | Barrier, count: int = 1) -> None:
     """
     require_scope("warpgroup.arrive", "warpgroup")
     if isinstance(at, Barrier):
-        current().emit(f"bar.arrive {text(at.id)}, {_THREADS * at.warpgroups}")
+        arrive_at(at)
         return
     with elect():
         arrive_one(at, count)

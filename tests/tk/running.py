@@ -32,5 +32,6 @@ def checked(kernel, *inputs, on="sim", hazards=()):
     assembled(kernel.ptx)
     result = kernel.run(*inputs, on=on)
     if on == "sim":
-        assert [h for h in kernel.last_run.hazards if h.kind not in hazards] == []
+        found = [str(h) for h in kernel.last_run.hazards if h.kind not in hazards]
+        assert not found, "\n".join(found)
     return result
