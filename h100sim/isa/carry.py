@@ -1,8 +1,10 @@
 """Extended-precision arithmetic: add.cc addc sub.cc subc mad.cc madc, with the carry in the condition code.
 
-The condition code is one predicate per lane: the carry of an addition, the borrow of a subtraction.
+The condition code is one predicate per lane: the carry of an addition, and of a subtraction, which adds the complement,
+the *inverse* of the borrow. A chain of subtractions cannot tell; an addc after a sub.cc can.
 
-Spec: PTX ISA 9.1, "Extended-Precision Integer Arithmetic Instructions".
+Spec: PTX ISA 9.1, "Extended-Precision Integer Arithmetic Instructions". Measured: validate/silicon/lane_forms.json (what
+the manual leaves open, a chain that mixes additions and subtractions).
 """
 
 from __future__ import annotations
@@ -13,17 +15,18 @@ from .lane_text import width_of_type
 
 @lane_instruction("[add|sub].cc.[u32|s32|u64|s64]", "[addc|subc][.cc|].[u32|s32|u64|s64]")
 def add_sub_carry(op: Opcode) -> Operation:
-    """d = a + b + carry or a - (b + borrow)."""
+    """d = a + b + carry or a - (b + borrow), the borrow being the carry's inverse."""
     width = width_of_type(op.type)
     word, type_ = f"uint{width}", f"b{width}"
     carry_in = op.base in ("addc", "subc")
-    incoming = f"({word}(1) if c else {word}(0))" if carry_in else f"{word}(0)"
+    ones, zeros = (1, 0) if op.base.startswith("add") else (0, 1)
+    incoming = f"({word}({ones}) if c else {word}({zeros}))" if carry_in else f"{word}(0)"
     if op.base.startswith("add"):
         let = (f"s = {word}(a + b)", f"r = {word}(s + {incoming})")
         out = "s < a or r < s"
     else:
         let = (f"s = {word}(a - b)", f"r = {word}(s - {incoming})")
-        out = "a < b or s < r"
+        out = "a >= b and s >= r"
     return _operation(op, type_, 2, let, out, carry_in)
 
 

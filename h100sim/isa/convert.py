@@ -163,8 +163,9 @@ def same_float(op: Opcode) -> Operation:
         exact = f"round_to_integral({exact}, {_integral(op)})"
         if type_ == "f64" and not op.has("sat"):
             return Operation(("b64",), ("f64",), (f"f64_with_nan({exact}, a, a, a)",), _pipe(op))
-    elif type_ == "f32" and not (op.has("ftz") or op.has("sat")):
-        return Operation(("b32",), ("b32",), ("a",), "alu", wide=True)
+    elif type_ in ("f32", "f64") and not (op.has("ftz") or op.has("sat")):
+        bits = f"b{width_of_type(type_)}"
+        return Operation((bits,), (bits,), ("a",), "alu", wide=True)
     return _float_result(op, type_, _narrow(type_, exact, 0), exact, (type_,))
 
 
@@ -176,17 +177,17 @@ def same_float(op: Opcode) -> Operation:
     f"cvt.{_MODES}.f64.bf16",
 )
 def widen(op: Opcode) -> Operation:
-    """Convert to a wider float, exactly. Measured: f64 and bf16 keep NaN payloads, f32.f16 does not."""
+    """Convert to a wider float, exactly. Measured: f64 and bf16 keep NaN payloads, f32.f16 does not, and none with .ftz."""
     result, source = op.parts[-2:]
     flush = op.has("ftz")
     exact = _value(source, flush)
-    if op.has("sat") or (result, source) == ("f32", "f16"):
+    if result == "f64" and flush and not op.has("sat"):
+        return Operation(("b64",), (source,), ("f64_of_f32(flush32(f32_value(f32_canonical(a))))",), _pipe(op), wide=True)
+    if op.has("sat") or flush or (result, source) == ("f32", "f16"):
         return _float_result(op, result, _narrow(result, exact, 0), exact, (source,))
     if result == "f64":
-        body = f"f64_of_{source}({'flush32(a)' if flush else 'a'})"
-        return Operation(("b64",), (source,), (body,), _pipe(op), wide=True)
-    value = "flush32(bf16_value(a))" if flush else "bf16_value(a)"
-    return Operation(("b32",), (source,), (f"f32_bits({value})",), "alu", wide=True)
+        return Operation(("b64",), (source,), (f"f64_of_{source}(a)",), _pipe(op), wide=True)
+    return Operation(("b32",), (source,), ("f32_bits(bf16_value(a))",), "alu", wide=True)
 
 
 @lane_instruction(
@@ -196,17 +197,17 @@ def widen(op: Opcode) -> Operation:
     f"cvt.{_MODES}[.ftz|].bf16.f32",
 )
 def narrow(op: Opcode) -> Operation:
-    """Round to a narrower float. Measured: from f64, NaN keeps its payload."""
+    """Round to a narrower float. Measured: from f64, NaN keeps its payload; .ftz does nothing to an f16."""
     result, source = op.parts[-2:]
     mode = rounding(op)
-    exact = _value(source, op.has("ftz"))
+    flush = op.has("ftz") and result != "f16"
+    exact = _value(source, flush)
     if source == "f64" and not op.has("sat"):
-        flush = f", {op.has('ftz')}" if result == "f32" else ""
-        body = f"{result}_of_f64(a, {mode}{flush})"
+        body = f"{result}_of_f64(a, {mode}{f', {flush}' if result == 'f32' else ''})"
         return Operation((f"b{width_of_type(result)}",), (source,), (body,), _pipe(op), wide=True)
     if source == "f32" and mode == 0:
         return _float_result(
-            op, result, f"{result}_from_f32({'flush32(a)' if op.has('ftz') else 'a'})", exact, (source,)
+            op, result, f"{result}_from_f32({'flush32(a)' if flush else 'a'})", exact, (source,)
         )
     return _float_result(op, result, _narrow(result, exact, mode), exact, (source,))
 

@@ -1,10 +1,10 @@
 """Double precision: add sub mul fma mad div rcp sqrt min max abs neg copysign, with every rounding.
 
-Unlike single precision, a NaN operand is the result, made quiet; a NaN out of nothing is 0xFFF8000000000000.
+Unlike single precision, a NaN operand is the result, made quiet; a NaN out of nothing is 0xFFF8000000000000. Of several
+NaN operands, b is taken before c and c before a; only a division prefers a.
 rcp.approx.ftz.f64 and rsqrt.approx.f64 are in special_function.py.
 
-Spec: PTX ISA 9.1, "Floating Point Instructions". Measured: tests/data/ptx_scalar.npz.
-Assumed: of several NaN operands the first is taken, as the captures have only one at a time.
+Spec: PTX ISA 9.1, "Floating Point Instructions". Measured: tests/data/ptx_scalar.npz, validate/silicon/lane_forms.json.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from .float import rounding
 from .lane import Opcode, Operation, lane_instruction
 
 
-def _operation(count: int, body: str, mode: int = 0, pipe: str = "f64") -> Operation:
-    names = ("a", "b", "c")[:count]
+def _operation(count: int, body: str, mode: int = 0, pipe: str = "f64", nans: str = "bca") -> Operation:
+    """Return an operation; ``nans`` are its operands in the order in which one that is NaN becomes the result."""
+    names = [name for name in nans if name in "abc"[:count]]
     operands = ", ".join((*names, *("a",) * (3 - count)))
     let = (f"r = float64({body})",)
     style = "serial" if mode else "vector"
@@ -44,7 +45,7 @@ def fma(op: Opcode) -> Operation:
 def div(op: Opcode) -> Operation:
     """d = a / b, correctly rounded."""
     mode = rounding(op)
-    return _operation(2, f"div64(a, b, {mode})" if mode else "div64_nearest(a, b)", mode)
+    return _operation(2, f"div64(a, b, {mode})" if mode else "div64_nearest(a, b)", mode, nans="ab")
 
 
 @lane_instruction("rcp.[rn|rz|rm|rp].f64")

@@ -34,9 +34,10 @@ def _value(op: Opcode, code: str) -> str:
     return f"{_number(op)}_{'flushed' if op.has('ftz') else 'value'}({code})"
 
 
-def _finish(op: Opcode, body: str) -> str:
+def _finish(op: Opcode, body: str, exact: str) -> str:
+    """Apply .ftz, .sat and .relu to a result; ``exact`` is the expression of its value before rounding."""
     if op.has("ftz"):
-        body = f"f16_flush({body})"
+        body = f"f16_flush_tiny({body}, {exact})"
     if op.has("sat"):
         body = f"saturate16({body}, {_ONE[_number(op)]})"
     return f"relu16({body})" if op.has("relu") else body
@@ -51,8 +52,8 @@ def add_sub_mul(op: Opcode) -> Operation:
     def half(a: str, b: str) -> str:
         a, b = _value(op, a), _value(op, b)
         if number == "bf16" and op.base == "mul":
-            return _finish(op, f"bf16_round(float64({a}) * float64({b}), 0)")
-        return _finish(op, f"{number}_from_f32(float32({a} {sign} {b}))")
+            return _finish(op, f"bf16_round(float64({a}) * float64({b}), 0)", "")
+        return _finish(op, f"{number}_from_f32(float32({a} {sign} {b}))", f"float32({a} {sign} {b})")
 
     return _lanes(op, 2, half)
 
@@ -68,7 +69,8 @@ def fma(op: Opcode) -> Operation:
 
     def half(a: str, b: str, c: str) -> str:
         x, y, z = (f"float64({_value(op, code)})" for code in (a, b, c))
-        body = _finish(op, f"{_number(op)}_round(sum_to_odd({x} * {y}, {z}), 0)")
+        exact = f"sum_to_odd({x} * {y}, {z})"
+        body = _finish(op, f"{_number(op)}_round({exact}, 0)", exact)
         if op.has("oob"):
             body = f"(uint32(0) if {a} == uint32(0x7FF7) or {b} == uint32(0x7FF7) else {body})"
         return body

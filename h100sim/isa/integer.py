@@ -101,8 +101,8 @@ def mul24(op: Opcode) -> Operation:
 @lane_instruction("sad.[u16|s16|u32|s32|u64|s64]")
 def sad(op: Opcode) -> Operation:
     """d = c + |a - b|."""
-    cast = "int64" if op.type[0] == "s" else "uint64"
-    a, b, c = (f"{cast}({name})" for name in "abc")
+    # Unsigned: a signed difference that overflows would be undefined to the compiler.
+    a, b, c = (f"uint64({name})" for name in "abc")
     return _same(op, 3, f"{c} + ({b} - {a} if a < b else {a} - {b})")
 
 

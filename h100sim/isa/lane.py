@@ -251,7 +251,7 @@ def _check(opcode: str, operand: Operand, type_: str, wide: bool) -> None:
 def _written_type(opcode: str, type_: str) -> str:
     """Return the type that the opcode names for an operand which the operation takes as plain bits."""
     last = opcode.rpartition(".")[2]
-    if type_[0] != "b" or type_.startswith("bf") or not last[-1].isdigit() or opcode.startswith(("set.", "slct.")):
+    if type_[0] != "b" or type_.startswith("bf") or not last[-1].isdigit() or opcode.startswith(("set.", "slct.", "cvt.")):
         return type_
     return last if width_of_type(last) == width_of_type(type_) else type_
 

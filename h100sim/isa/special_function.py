@@ -54,13 +54,11 @@ def half_function(op: Opcode) -> Operation:
 
 @lane_instruction("div.[approx|full][.ftz|].f32")
 def div(op: Opcode) -> Operation:
-    """d = a times the approximate reciprocal of b. Without .ftz both forms scale a and b; div.full does so with it
-    too."""
-    if not op.has("ftz"):
-        return _f32("div_approx(a, b)", 2)
-    if op.has("approx"):
-        return _f32("flush32(flush32(a) * mufu_rcp(b))", 2)
-    return _f32("flush32(div_approx(flush32(a), flush32(b)))", 2)
+    """d = a times the approximate reciprocal of b, scaled where b is subnormal and, by div.full, where it is large."""
+    name = "div_approx" if op.has("approx") else "div_full"
+    if op.has("ftz"):
+        return _f32(f"flush32({name}(flush32(a), flush32(b)))", 2)
+    return _f32(f"{name}(a, b)", 2)
 
 
 @lane_instruction("rcp.approx.ftz.f64", "rsqrt.approx[.ftz|].f64")

@@ -23,9 +23,11 @@ __all__ = [
     "fma32_directed",
     "max32",
     "max32_nan",
+    "max32_nan_xorsign",
     "max32_xorsign",
     "min32",
     "min32_nan",
+    "min32_nan_xorsign",
     "min32_xorsign",
     "mul32",
     "narrow32",
@@ -208,3 +210,14 @@ def min32_xorsign(a, b):
 @jit
 def max32_xorsign(a, b):
     return _with_xor_sign(max32(abs(a), abs(b)), a, b)
+
+
+@jit
+def min32_nan_xorsign(a, b):
+    """Return the smaller magnitude with the product's sign, NaN if either is."""
+    return _with_xor_sign(min32_nan(abs(a), abs(b)), a, b)
+
+
+@jit
+def max32_nan_xorsign(a, b):
+    return _with_xor_sign(max32_nan(abs(a), abs(b)), a, b)

@@ -43,7 +43,8 @@ def opcodes() -> list[str]:
 def operands() -> np.ndarray:
     """Return the operands: uint64 (ROWS, 3), of which an instruction takes the low bits.
 
-    Rows take turns: random bits; floats of one width near its limits, special or equal up to sign; small integers.
+    Rows take turns: random bits; floats of one width near its limits, special or equal up to sign; small integers; results
+    just below the smallest normal number.
     """
     rng = np.random.default_rng(2026)
     words = rng.integers(0, 1 << 64, (ROWS, 3), np.uint64, endpoint=False)
@@ -63,7 +64,33 @@ def operands() -> np.ndarray:
             words[row, 1] = words[row, 0] ^ (np.uint64(0x8000800080008000) if row % 2 else np.uint64(0))
         if row % 64 in (3, 17):
             words[row, 2] = _minus_product(words[row], 64 if row % 64 == 3 else 32)
+        if row % 16 == 1:
+            words[row] = _nearly_normal(rng, row // 16)
     return words
+
+
+def _nearly_normal(rng: np.random.Generator, kind: int) -> np.ndarray:
+    """Return operands whose product, sum, quotient or value is so little below a smallest normal that it rounds to it.
+
+    What .ftz makes of that depends on whether the exact or the rounded result is looked at.
+    """
+    sign = int(rng.choice((-1, 1)))
+    bits, least = (11, -14) if kind % 6 in (2, 3) else (24, -126)
+    m = int(rng.integers(1 << bits - 1, 1 << bits))
+    other = ((1 << 2 * bits - 1) - 1) // m  # m * other is just below 2^(2 * bits - 1)
+    half = 1 - 2 * bits + least
+    if kind % 6 in (0, 2):  # a * b, with c zero
+        values = (sign * m * 2.0 ** (half // 2), other * 2.0 ** (half - half // 2), 0.0)
+    elif kind % 6 in (1, 3):  # a * b + c, a * b just below twice the smallest normal
+        values = (sign * m * 2.0 ** (half // 2), other * 2.0 ** (half - half // 2 + 1), -sign * 2.0**least)
+    elif kind % 6 == 4:  # a / b
+        values = (sign * (m - 1) * 2.0 ** (3 + least), m * 2.0**3, 0.0)
+    else:  # an f64 that is narrowed
+        values = (sign * 2.0**least * (1 - 2.0**-30 * int(rng.integers(1, 50))), 0.0, 0.0)
+        return np.array(values, np.float64).view(np.uint64)
+    word = np.uint16 if bits == 11 else np.uint32
+    found = np.array(values, np.float16 if bits == 11 else np.float32).view(word).astype(np.uint64)
+    return found * np.uint64(0x0001000100010001 if bits == 11 else 0x0000000100000001)
 
 
 def _repeated(parts: np.ndarray, width: int) -> np.ndarray:
