@@ -16,6 +16,7 @@ import numpy as np
 
 from ..errors import UsageError, Where
 from .builder import Builder, Location, current, tracing
+from .explain import Explanation, explain
 from .floats import Float
 from .global_memory import GlobalTensor, TensorMapSpec
 from .ptx_text import assemble
@@ -148,6 +149,15 @@ class Kernel:
             for buffer, a in zip(buffers, self.arguments, strict=True):
                 if isinstance(a.layout, GlobalLayout):
                     buffer.free()
+
+    def explain(self, line: int | None = None, *, full: bool = False, show: bool = True) -> Explanation:
+        """Print the PTX that each Python line became (or one ``line``), and return it: ``str()`` for the text, a table
+        in notebooks. Instructions of one opcode in a row are counted unless ``full``; ``show=False`` prints nothing.
+        """
+        explanation = explain(self.name, self.ptx, self.source_map, line, full)
+        if show:
+            print(explanation)
+        return explanation
 
     def function(self) -> Any:
         """Return the simulator's function of this kernel, with names for reports, ready to launch or debug."""
