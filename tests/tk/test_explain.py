@@ -28,9 +28,9 @@ def test_lines_are_explained_in_order_and_shortened(capsys):
     assert printed == f"{explanation}\n"
     first = small.explain(show=False).lines[0].line
     text = printed.splitlines()
-    at = text.index(f"test_explain.py:{first + 4}: tk.warpgroup.mm_AB(acc, tile, tile)")
+    at = text.index(f"test_explain.py:{first + 5}: tk.warpgroup.mm_AB(acc, tile, tile)")
     assert "    wgmma.fence.sync.aligned;" in text[at:]
-    assert f"test_explain.py:{first + 3}: tk.sync()" in text[:at]
+    assert f"test_explain.py:{first + 4}: tk.sync()" in text[:at]
     (products,) = (x for x in text[at:] if "and 3 more wgmma" in x)
     opcode = "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16"
     assert products.startswith(f"    {opcode} {{%acc_0 ... %acc_31}}, ") and products.endswith(f"// and 3 more {opcode}")
