@@ -10,14 +10,13 @@ h100sim/devices.py, ``TensorCore``; arithmetic in h100sim/numerics/tensor_core.p
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 from numba import carray
 
 from .. import faults
 from .. import state as S
 from ..engine import end_cta_if_done
+from ..errors import PtxError
 from ..isa.machine import (
     Environment,
     MachineOp,
@@ -31,7 +30,9 @@ from ..isa.machine import (
 )
 from ..layouts.descriptor import gather_operand
 from ..native import as_pointer, call, i64, inner, u8, u32
-from ..numerics.tensor_core import address_of_step, code_of, step_of
+from ..numerics.sparse import chunks_of, expand_into, nibble_of
+from ..numerics.tensor_core import address_of_step, step_of
+from ..numerics.wgmma import WgmmaInstruction, parse_wgmma
 from ..ptx.module import Imm, Instruction, Operand
 from ..services import ITEM_ASYNC, PRIORITY_UNIT, block, emit, emit_here, fail, free_async, new_async, push, unit_time, wake
 from ..trace import Event, Wait
@@ -43,9 +44,11 @@ _FULL = 0xFFFFFFFF
 
 #: Places in the scratch memory: A (64, 64), B (256, 64), D (64, 256) 32-bit elements, the argument block of a step.
 _A, _B, _D, _BLOCK = 0, 1 << 14, 5 << 14, 9 << 14
+#: Of a sparse one: the stored A (64, 32), which elements of A are there (64, 64), the metadata of 128 threads.
+_STORED, _PRESENT, _METADATA = 10 << 14, 11 << 14, 12 << 14
 
 #: Bits of imm2.
-A_IN_REGISTERS, TRANSPOSE_A, TRANSPOSE_B, NEGATE_A, NEGATE_B, SATURATE, HALF_D = 1, 2, 4, 8, 16, 32, 64
+A_IN_REGISTERS, TRANSPOSE_A, TRANSPOSE_B, NEGATE_A, NEGATE_B, SATURATE, HALF_D, SPARSE, SELECTOR = (1 << k for k in range(9))
 
 
 @inner
@@ -72,7 +75,8 @@ def fence(regs, mask, ops, ctx):
 
 
 def multiply(regs, mask, ops, ctx):
-    """d.., (a.. | descriptor a), descriptor b, scale-d; imm0 N, imm1 cycles, imm2 flags, imm3 d rows, imm4 K."""
+    """d.., (a.. | descriptor a), descriptor b, scale-d, metadata (of a sparse one); imm0 N, imm1 cycles, imm2 flags,
+    imm3 d rows, imm4 K."""
     c = S.context(ctx)
     ins = S.instructions(ctx)[c.pc]
     if not _whole_warpgroup(ctx, mask):
@@ -226,6 +230,33 @@ def move_accumulator(ctx, n, d, write):
                     d[row, column + (r & 1)] = held[lane]
 
 
+@inner
+def spread(ctx, n, element_bits, depth):
+    """Spread the stored A (64, depth / 2) of a sparse wgmma over the dense one, as the metadata of its 128 threads says, and
+    mark what is there. Returns a status."""
+    c = S.context(ctx)
+    A = S.asyncs(ctx)[n]
+    ins = S.instructions(ctx)[A.pc]
+    first = A.cta * c.warps_per_cta + (S.warps(ctx)[A.warp].rank & ~3)
+    metadata = u32(c.scratch + _METADATA, 128)
+    row_of_metadata = ins.imm3 + (4 if ins.imm2 & A_IN_REGISTERS else 1) + 2
+    for w in range(4):
+        op = operand(ins.ops, row_of_metadata)
+        for lane in range(32):
+            metadata[32 * w + lane] = np.uint32(get(S.warps(ctx)[first + w].regs, op, lane) & _FULL)
+    selector = 1 if ins.imm2 & SELECTOR else 0
+    stored = carray(as_pointer(c.scratch + _STORED), (64, depth // 2), np.uint32)
+    a = carray(as_pointer(c.scratch + _A), (64, depth), np.uint32)
+    present = carray(as_pointer(c.scratch + _PRESENT), (64, depth), np.uint8)
+    place = expand_into(element_bits, stored, metadata, selector, a, present)
+    if place < 0:
+        return S.S_NEXT
+    chunks = chunks_of(element_bits, depth // 2)
+    row, chunk = place // chunks, place % chunks
+    nibble = nibble_of(element_bits, chunks, metadata, selector, row, chunk)
+    return fail(ctx, faults.SPARSE_METADATA, 64 * row + chunk, nibble, element_bits)
+
+
 def complete(n, time, unused, ctx):
     """Read the operands of a finished operation, multiply, write the accumulator."""
     c = S.context(ctx)
@@ -235,7 +266,8 @@ def complete(n, time, unused, ctx):
     if c.values:
         columns, flags = ins.imm0, ins.imm2
         element_bits, depth = ins.imm4 & 0xFF, ins.imm4 >> 8
-        a = carray(as_pointer(c.scratch + _A), (64, depth), np.uint32)
+        is_sparse = flags & SPARSE != 0
+        a = carray(as_pointer(c.scratch + (_STORED if is_sparse else _A)), (64, depth // 2 if is_sparse else depth), np.uint32)
         b = carray(as_pointer(c.scratch + _B), (columns, depth), np.uint32)
         d = carray(as_pointer(c.scratch + _D), (64, columns), np.uint32)
         shared = u8(S.ctas(ctx)[A.cta].shared, c.shared_size)
@@ -248,11 +280,13 @@ def complete(n, time, unused, ctx):
         outside = gather_operand(A.descriptor_b, flags & TRANSPOSE_B != 0, element_bits // 8, shared, b)
         if outside >= 0:
             return fail(ctx, faults.DESCRIPTOR_OUT_OF_RANGE, outside, 1, c.shared_size)
+        if is_sparse and spread(ctx, n, element_bits, depth) != S.S_NEXT:
+            return S.S_ERROR
         if A.scale_d:
             move_accumulator(ctx, n, d, False)
         words = i64(c.scratch + _BLOCK, 13)
         words[0], words[1], words[2], words[3], words[4] = ins.imm5 & 0xFFFFFFFF, 1, 64, columns, depth
-        words[5], words[6], words[7], words[8] = c.scratch + _A, c.scratch + _B, c.scratch + _D, 0
+        words[5], words[6], words[7], words[8] = c.scratch + _A, c.scratch + _B, c.scratch + _D, c.scratch + _PRESENT if is_sparse else 0
         words[9] = A.scale_d
         words[10] = 1 if flags & NEGATE_A else 0
         words[11] = 1 if flags & NEGATE_B else 0
@@ -265,9 +299,6 @@ def complete(n, time, unused, ctx):
 
 # --- lowering ---------------------------------------------------------------------------------------------------------
 
-_SHAPE = re.compile(r"m64n(\d+)k(\d+)$")
-#: Spec: "Matrix Shape" of wgmma: K per element width in bits (dense).
-_K_BITS = 256
 _FLOATS = ("f16", "bf16", "tf32", "e4m3", "e5m2")
 #: A type code per family (float, integer, bits) that some decoded program uses.
 _codes: dict[int, int] = {}
@@ -278,44 +309,21 @@ def step_addresses() -> np.ndarray:
     return np.array([address_of_step(_codes[f]) if f in _codes else 0 for f in range(3)], np.int64)
 
 
-def element_width(type_: str) -> int:
-    """Return the stored width in bits of an operand's elements."""
-    return {"f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8, "b1": 1}[type_]
-
-
-def check_shape(instruction: Instruction, environment: Environment) -> tuple[int, int]:
-    """Return (N, K) of a wgmma after checking them against its types."""
-    shape = next((m for m in map(_SHAPE.match, instruction.modifiers) if m), None)
-    rule = 'PTX ISA 9.1, "Asynchronous Warpgroup Level Matrix Shape"'
-    if shape is None:
-        raise refuse(instruction, f"wgmma.mma_async shape must be m64nNkK, not {instruction.opcode}", environment, rule)
-    n, k = int(shape[1]), int(shape[2])
-    if len(instruction.types) != 3 or instruction.types[1] not in (*_FLOATS, "s8", "u8", "b1"):
-        raise refuse(instruction, f"wgmma.mma_async types must be those of D, A and B, not {'.'.join(instruction.types)}", environment, rule)
-    width = element_width(instruction.types[1])
-    if k != _K_BITS // width:
-        raise refuse(instruction, f"wgmma.mma_async K of {instruction.types[1]} must be {_K_BITS // width}, not {k}", environment, rule)
-    if instruction.types[1] in _FLOATS:
-        if n % 8 or not 8 <= n <= 256:
-            raise refuse(instruction, f"wgmma.mma_async N must be a multiple of 8 from 8 to 256, not {n}", environment, rule)
-    elif n not in (8, 16, 24, 32, *range(48, 257, 16)):
-        raise refuse(
-            instruction, f"wgmma.mma_async N of {instruction.types[1]} must be 8, 16, 24 or a multiple of 16 from 32 to 256, not {n}",
-            environment, rule,
-        )  # fmt: skip
-    return n, k
+def parse(instruction: Instruction, environment: Environment) -> WgmmaInstruction:
+    """Return the shape, types and modifiers of a wgmma. PtxError names what is wrong and where."""
+    try:
+        return parse_wgmma(instruction.opcode)
+    except PtxError as error:
+        raise refuse(instruction, error.message, environment, error.rule) from None
 
 
 @machine_instruction("wgmma.mma_async")
 def lower_multiply(instruction: Instruction, environment: Environment) -> MachineOp:
-    if "sp" in instruction.modifiers:
-        raise refuse(instruction, f"{instruction.opcode} is not supported", environment)
-    n, k = check_shape(instruction, environment)
-    d_type, a_type, b_type = instruction.types
-    code = code_of(d_type, a_type, b_type)
+    wgmma = parse(instruction, environment)
+    n, a_type = wgmma.n, wgmma.a.name
     operands = list(instruction.operands)
     d = flatten(operands.pop(0))
-    rows = n // 4 if d_type == "f16" else n // 2
+    rows = n // 4 if wgmma.d.name == "f16" else n // 2
     if len(d) != rows:
         raise refuse(instruction, f"wgmma.mma_async D must have {rows} registers, not {len(d)}", environment)
     a = flatten(operands.pop(0))
@@ -323,10 +331,14 @@ def lower_multiply(instruction: Instruction, environment: Environment) -> Machin
     if len(a) not in (1, 4):
         raise refuse(instruction, f"wgmma.mma_async A must be a descriptor or 4 registers, not {len(a)}", environment)
     b: Operand = operands.pop(0)
-    scale_d: Operand = operands.pop(0) if operands else Imm(1)
     flags = A_IN_REGISTERS if in_registers else 0
-    flags |= HALF_D if d_type == "f16" else 0
-    flags |= SATURATE if instruction.has("satfinite") else 0
+    metadata: tuple[tuple[Operand, str], ...] = ()
+    if wgmma.is_sparse:
+        metadata = ((operands.pop(0), "b32"),)
+        flags |= SPARSE | (SELECTOR if _selector(instruction, operands.pop(0), wgmma, environment) else 0)
+    scale_d: Operand = operands.pop(0) if operands else Imm(1)
+    flags |= HALF_D if wgmma.d.name == "f16" else 0
+    flags |= SATURATE if wgmma.satfinite else 0
     values = [immediate(instruction, o, "scale or transpose", environment) for o in operands]
     if a_type in _FLOATS:
         for value, bit in zip(values, (NEGATE_A, NEGATE_B), strict=False):
@@ -336,14 +348,29 @@ def lower_multiply(instruction: Instruction, environment: Environment) -> Machin
     for value, bit in zip(values[2:], (TRANSPOSE_B,) if in_registers else (TRANSPOSE_A, TRANSPOSE_B), strict=False):
         flags |= bit if value else 0
     family = 0 if a_type in _FLOATS else 2 if a_type == "b1" else 1
-    cycles = max(n // 2, (17 if in_registers else 16 + n // 4), 17 if in_registers else 18)
-    width = 32 if a_type == "b1" else element_width(a_type)
-    depth = 8 if a_type == "b1" else k
+    # The elements that go through the machine are words of 32 for b1.
+    width, depth = (32, 8) if a_type == "b1" else (wgmma.a.bits, wgmma.k)
+    code = wgmma.code
     _codes[family] = code
     ins = (*((x, "b32") for x in a),) if in_registers else ((a[0], "b64"),)
-    ins = (*ins, (b, "b64"), (scale_d, "pred"))
-    integers = (n, cycles, flags, rows, width | depth << 8, code | family << 32)
+    ins = (*ins, (b, "b64"), (scale_d, "pred"), *metadata)
+    integers = (n, cycles_of(n, in_registers, wgmma.is_sparse), flags, rows, width | depth << 8, code | family << 32)
     return MachineOp(multiply, d, ins, integers, latency=1, scored=False, completion=complete, uses=(step_of(code),))
+
+
+def cycles_of(columns: int, a_in_registers: bool, is_sparse: bool) -> int:
+    """Return how long the tensor core takes for one wgmma. A sparse one reads twice as much of B, at 128 bytes a cycle."""
+    b_cycles = columns // (2 if is_sparse else 4)
+    return max(columns // 2, 17 if a_in_registers else 16 + b_cycles, 17 if a_in_registers else 18)
+
+
+def _selector(instruction: Instruction, given: Operand, wgmma: WgmmaInstruction, environment: Environment) -> int:
+    selector = immediate(instruction, given, "sparsity selector", environment)
+    legal = (0,) if wgmma.a.bits == 8 else (0, 1)
+    if selector not in legal:
+        choice = "0" if legal == (0,) else "0 or 1"
+        raise refuse(instruction, f"wgmma.mma_async sparsity selector of {wgmma.a} must be {choice}, not {selector}", environment)
+    return selector
 
 
 @machine_instruction("wgmma.fence")
