@@ -7,7 +7,7 @@ generation is over.
 
 Spec: PTX ISA 9.1, "Parallel Synchronization and Communication Instructions: mbarrier", "bar, barrier", "Memory
 Consistency Model". Assumed: scopes are wide enough (.cta and .cluster are not told apart), and a wait on an mbarrier
-learns of its earlier phases too.
+learns of its earlier phases too; one that sees the bytes of another CTA's copy learns what its issuer knew.
 """
 
 from __future__ import annotations
@@ -153,9 +153,11 @@ def mbarrier_expected(launch: Launch, e: Happening) -> None:
 
 def mbarrier_completed_tx(launch: Launch, e: Happening) -> None:
     """Bytes were completed. b: bytes, c: tx-count afterwards, d: phase."""
-    m = launch.mbarriers[e.a]
+    m, op = launch.mbarriers[e.a], launch.operations.get(e.op)
+    if op is not None and op.warp.cta is not m.cta:
+        # Multicast: the CTAs of a cluster know by each other's bytes that a producer has seen a slot empty.
+        m.accumulated.join(op.clock)
     if e.c < 0 and m.pending == 0:
-        op = launch.operations.get(e.op)
         entry = op.entries[0] if op and op.entries else -1
         launch.find(t.TX_UNDERFLOW, m.cta.number, m.address, m.address + 8, -1, entry, e.a, e.c)
     copy_counted(launch, e)
