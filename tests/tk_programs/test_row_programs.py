@@ -6,7 +6,6 @@ import pytest
 
 import tk_programs
 from h100sim.errors import UsageError
-
 from tests.tk_programs.meets import assert_meets_reference
 
 CONFIGS = [
