@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 
 import numpy as np
 import pytest
 
-from h100sim.errors import DeadlockError, KernelError, UsageError
+from h100sim.errors import UsageError
 from tests.tk_programs.meets import assert_meets_reference
+from tests.tk_programs.omissions import noticed, without
 from tk_programs import gemm
 
 RUNGS = [
@@ -66,22 +66,8 @@ OMISSIONS = [
 @pytest.mark.parametrize("call, occurrence, outcomes", OMISSIONS)
 def test_every_omission_in_a_cluster_is_noticed(call, occurrence, outcomes):
     module = rung("gemm_6_multicast")
-    kernel = module.build(stages=2)
-    with open(module.__file__) as source:
-        lines = [n for n, text in enumerate(source, 1) if text.strip().startswith(call)]
-    ptx = kernel.ptx.splitlines()
-    for n, (_, line) in kernel.source_map.items():
-        if line == lines[occurrence]:
-            ptx[n - 1] = ""
-    mutant = dataclasses.replace(kernel, ptx="\n".join(ptx))
-    try:
-        mutant.run(*module.inputs(1), max_cycles=200_000)
-        noticed = {hazard.kind for hazard in mutant.last_run.hazards}
-    except DeadlockError:
-        noticed = {"DeadlockError"}
-    except KernelError:
-        noticed = {"KernelError"}
-    assert outcomes & noticed
+    mutant = without(module, module.build(stages=2), call, occurrence)
+    assert outcomes & noticed(mutant, *module.inputs(1))
 
 
 @pytest.mark.parametrize(
