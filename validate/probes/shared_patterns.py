@@ -51,7 +51,7 @@ def _shared_between_lanes(width: int) -> dict[str, np.ndarray]:
 
 def _shared_between_some(width: int) -> dict[str, np.ndarray]:
     """The same for some of the lanes, while the others have addresses of their own."""
-    first = {count: _LANE < count for count in (4, 8, 16)}
+    first = {count: count > _LANE for count in (4, 8, 16)}
     parts = {
         **{f"lanes 0-{count - 1}": np.where(mask, 1, 0) for count, mask in first.items()},
         "lanes 16-31": np.where(first[16], 0, 1),
