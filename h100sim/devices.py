@@ -61,8 +61,8 @@ class Issue:
 
 @dataclass(frozen=True)
 class SharedMemory:
-    """The shared-memory port. Measured: microbenchmarks.json has no direct entry; Assumed: 29 cycles to load and 128 B/clk as
-    published for H800 (arXiv 2402.13499)."""
+    """The shared-memory port. Measured: validate/silicon/shared_wavefronts.json (a wavefront of up to 128 bytes a cycle; how many
+    an access takes is in ``h100sim.layouts.banks``). Assumed: 29 cycles to load, as published for H800 (arXiv 2402.13499)."""
 
     load_latency: int = 29
     store_latency: int = 12

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from . import intervals
+from .shared_accesses import SharedInstruction, shared_instructions
 from .trace import Cause, Copy, Event, KernelInfo, Trace, Wait
 
 _LOADS = (Copy.TENSOR_LOAD, Copy.BULK_LOAD)
@@ -42,6 +43,9 @@ _STALL_NAMES = {
     Cause.TMA: "the TMA engine's queue",
     Cause.BRANCH: "a branch",
 }
+
+#: Instructions with bank conflicts that the text names.
+_CONFLICTS_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -108,6 +112,7 @@ class Summary:
     loads: Traffic
     stores: Traffic
     tensor_cores: TensorCores
+    shared_memory: tuple[SharedInstruction, ...]
 
 
 def summarise(trace: Trace) -> Summary:
@@ -130,6 +135,7 @@ def summarise(trace: Trace) -> Summary:
         loads=_traffic(trace, _LOADS),
         stores=_traffic(trace, _STORES),
         tensor_cores=_tensor_cores(trace, sms),
+        shared_memory=shared_instructions(trace),
     )
 
 
@@ -285,7 +291,26 @@ def as_text(summary: Summary) -> str:
             f"  tensor cores: {tensor.operations:,} wgmma, {tensor.flop:,} FLOP, {tensor.of_peak:.1%} of the peak of "
             f"{summary.sms} SM{'s' * (summary.sms != 1)}, executing {tensor.in_flight:.1%} of the time"
         )
+    lines += _shared_lines(summary.shared_memory)
     return "\n".join([*lines, *_role_lines(summary.roles)])
+
+
+def _shared_lines(instructions: Sequence[SharedInstruction]) -> list[str]:
+    """Return a line for all accesses to shared memory and one for each of the instructions that lose most to conflicts."""
+    if not instructions:
+        return []
+    accesses, wavefronts, without = (
+        sum(getattr(x, name) for x in instructions) for name in ("accesses", "wavefronts", "without_conflicts")
+    )
+    lost = wavefronts - without
+    conflicts = f"{lost:,} of them bank conflicts" if lost else "no bank conflicts"
+    lines = [f"  shared memory: {accesses:,} accesses of warps, {wavefronts:,} wavefronts, {conflicts}"]
+    worst = sorted(instructions, key=lambda x: x.without_conflicts - x.wavefronts)[:_CONFLICTS_SHOWN]
+    for x in worst:
+        if x.wavefronts > x.without_conflicts:
+            each = f"{x.wavefronts / x.accesses:,.4g} wavefronts instead of {x.without_conflicts / x.accesses:,.4g}"
+            lines.append(f"    {x.place} {x.opcode}: {each}, {'once' if x.accesses == 1 else f'{x.accesses:,} times'}")
+    return lines
 
 
 def _role_lines(roles: Sequence[Role]) -> list[str]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from h100sim import report
-from h100sim.trace import CTA_INFO, EVENT, WARP_INFO, Cause, Copy, Event, KernelInfo, Trace, Wait
+from h100sim.trace import CTA_INFO, EVENT, WARP_INFO, Access, Cause, Copy, Event, KernelInfo, Space, Trace, Wait
 
 WGMMA = "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16"
 
@@ -88,3 +88,20 @@ def test_the_text_states_units_and_the_dict_is_json() -> None:
 def test_an_empty_trace_has_a_report() -> None:
     summary = report.summarise(story())
     assert summary.events == 0 and "nothing" in report.as_text(summary)
+
+
+def test_wavefronts_are_counted_for_each_instruction() -> None:
+    def read(pc: int, row: int, width: int, access: int = Access.READ) -> tuple:
+        return (0, Event.MEMORY, 0, {"pc": pc, "a": row, "b": width, "c": Space.SHARED, "d": access})
+
+    trace = story(read(0, 0, 4), read(0, 1, 4), read(1, 2, 16), read(0, 1, 16, Access.WRITE | Access.ASYNC))
+    lane = np.arange(32)
+    trace.lanes = np.stack([4 * lane, 128 * lane, 16 * lane])
+    column, wide = report.summarise(trace).shared_memory
+    assert (column.pc, column.place, column.opcode) == (0, "line 1", "mbarrier.try_wait")
+    assert (column.accesses, column.wavefronts, column.without_conflicts, column.worst) == (2, 33, 2, 32)
+    assert (wide.accesses, wide.wavefronts, wide.without_conflicts, wide.worst) == (1, 4, 4, 4)
+    lines = report.as_text(report.summarise(trace)).splitlines()
+    assert "  shared memory: 3 accesses of warps, 37 wavefronts, 31 of them bank conflicts" in lines
+    assert "    line 1 mbarrier.try_wait: 16.5 wavefronts instead of 1, 2 times" in lines
+    assert not any("line 2" in line for line in lines)

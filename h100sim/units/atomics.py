@@ -25,6 +25,7 @@ from ..isa.machine import (
     put,
     refuse,
 )
+from ..layouts.banks import LOAD
 from ..memory.windows import CODES, GENERIC, GLOBAL, SHARED, pointer, space_of_generic
 from ..native import i64, inner, u8
 from ..ptx.module import Instruction, Sink
@@ -153,7 +154,7 @@ def atomic(regs, mask, ops, ctx):
             changed |= read_word(target + k * size, size) != old
     c.progress += changed
     if kind == SHARED:
-        shared_time(ctx, regs, ops, count, offset, mask, size * count, True)
+        shared_time(ctx, regs, ops, count, offset, mask, size * count, True, LOAD)
     else:
         c.latency = global_time(ctx, size * count * 32) - c.now
     record(ctx, regs, ops, count, offset, mask, size * count, space, ins.imm5)

@@ -22,6 +22,8 @@ from ..isa.machine import (
     refuse,
     width_of,
 )
+from ..layouts.banks import LOAD, MATRIX, SCRATCH_WORDS, STORE
+from ..layouts.banks import count as count_wavefronts
 from ..memory.windows import (
     CODES,
     CONST,
@@ -106,44 +108,19 @@ def record(ctx, regs, ops, k, offset, mask, size, space, access):
 
 
 @inner
-def wavefronts(ctx, regs, ops, k, offset, mask, size):
-    """Return how many passes the shared-memory port needs: in each group of lanes that together ask for 128 bytes, the
-    largest number of different 32-bit words in one bank."""
-    op = operand(ops, k)
-    lanes_per_group = 32 if size <= 4 else 128 // size
-    words_per_lane = 1 if size <= 4 else size // 4
-    scratch = i32(S.context(ctx).scratch, 32 * 33)
-    total = 0
-    for start in range(0, 32, lanes_per_group):
-        for bank in range(32):
-            scratch[bank * 33] = 0
-        worst = 0
-        for lane in range(start, start + lanes_per_group):
-            if not (mask >> lane) & 1:
-                continue
-            address = get(regs, op, lane) + offset
-            for j in range(words_per_lane):
-                word = (address >> 2) + j
-                base = (word & 31) * 33
-                known = False
-                for m in range(scratch[base]):
-                    if scratch[base + 1 + m] == word:
-                        known = True
-                        break
-                if not known:
-                    scratch[base] += 1
-                    scratch[base + scratch[base]] = word
-                    worst = max(worst, scratch[base])
-        total += worst
-    return total
-
-
-@inner
-def shared_time(ctx, regs, ops, k, offset, mask, size, is_load):
-    """Charge the shared-memory port and set the latency of the instruction being executed."""
+def shared_time(ctx, regs, ops, k, offset, mask, size, is_load, kind):
+    """Charge the shared-memory port and set the latency of the instruction being executed. ``kind``: how its lanes are
+    served together (:mod:`h100sim.layouts.banks`)."""
     c, T = S.context(ctx), S.timing(ctx)
-    passes = wavefronts(ctx, regs, ops, k, offset, mask, size)
-    ideal = 1 if size <= 4 else size // 4
+    op = operand(ops, k)
+    scratch, addresses = i32(c.scratch, SCRATCH_WORDS), i64(c.scratch + 4 * SCRATCH_WORDS, 32)
+    lanes = 0
+    for lane in range(32):
+        addresses[lane] = -1
+        if (mask >> lane) & 1:
+            addresses[lane] = get(regs, op, lane) + offset
+            lanes = lane + 1
+    passes, ideal = count_wavefronts(addresses, lanes if kind == MATRIX else 32, size, kind, scratch)
     sm = S.sms(ctx)[S.warps(ctx)[c.warp].sm]
     start = max(c.now, sm.shared_free)
     sm.shared_free = start + passes
@@ -194,7 +171,7 @@ def load(regs, mask, ops, ctx):
                 value -= 1 << (8 * size)
             put(regs, operand(ops, k), lane, value)
     if kind == SHARED:
-        shared_time(ctx, regs, ops, count, offset, mask, total, True)
+        shared_time(ctx, regs, ops, count, offset, mask, total, True, LOAD)
         record(ctx, regs, ops, count, offset, mask, total, space, access)
     elif kind == GLOBAL or kind == LOCAL:
         c.latency = global_time(ctx, total * 32) - c.now
@@ -255,7 +232,7 @@ def store(regs, mask, ops, ctx):
                 data[b] = byte
     c.progress += changed != 0
     if kind == SHARED:
-        shared_time(ctx, regs, ops, 0, offset, mask, total, False)
+        shared_time(ctx, regs, ops, 0, offset, mask, total, False, STORE)
         record(ctx, regs, ops, 0, offset, mask, total, space, access)
     elif kind == GLOBAL or kind == LOCAL:
         c.issue = S.timing(ctx).global_store_cycles

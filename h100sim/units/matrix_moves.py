@@ -11,6 +11,7 @@ from __future__ import annotations
 from .. import faults
 from .. import state as S
 from ..isa.machine import Environment, MachineOp, current, flatten, get, machine_instruction, operand, put, refuse
+from ..layouts.banks import MATRIX
 from ..memory.windows import CODES, pointer
 from ..native import i64, inner, u16
 from ..ptx.module import Instruction
@@ -63,7 +64,7 @@ def load_matrix(regs, mask, ops, ctx):
                 low, high = u16(rows[8 * j + r], 8)[k], u16(rows[8 * j + r], 8)[k + 1]
             put(regs, operand(ops, j), lane, int(low) | (int(high) << 16))
     lanes = (1 << (8 * count)) - 1
-    shared_time(ctx, regs, ops, count, ins.imm0, lanes, 16, True)
+    shared_time(ctx, regs, ops, count, ins.imm0, lanes, 16, True, MATRIX)
     record(ctx, regs, ops, count, ins.imm0, lanes, 16, ins.imm1, _READ)
     return S.S_NEXT
 
@@ -87,7 +88,7 @@ def store_matrix(regs, mask, ops, ctx):
                 u16(rows[8 * j + r], 8)[k + 1] = (value >> 16) & 0xFFFF
     c.progress += 1
     lanes = (1 << (8 * count)) - 1
-    shared_time(ctx, regs, ops, 0, ins.imm0, lanes, 16, False)
+    shared_time(ctx, regs, ops, 0, ins.imm0, lanes, 16, False, MATRIX)
     record(ctx, regs, ops, 0, ins.imm0, lanes, 16, ins.imm1, _WRITE)
     return S.S_NEXT
 

@@ -174,8 +174,8 @@ def _registers() -> str:
     return "\n".join(f"    add.u32 %r{i}, %lane, {i};" for i in range(IN_FLIGHT * 4))
 
 
-def wavefronts(launch: Callable[..., Any], access: Access) -> dict[str, float]:
-    """Return pattern -> cycles of the port per access of a warp."""
+def wavefronts(launch: Callable[..., Any], access: Access, repeats: int = 3) -> dict[str, float]:
+    """Return pattern -> cycles of the port per access of a warp, the least of ``repeats`` launches."""
     asked = patterns(access.width_bytes)
     offsets = np.array(list(asked.values()), np.int32)
     if access.is_matrix:
@@ -188,7 +188,7 @@ def wavefronts(launch: Callable[..., Any], access: Access) -> dict[str, float]:
         for first in range(0, len(offsets), _PATTERNS_PER_LAUNCH):
             rows = offsets[first : first + _PATTERNS_PER_LAUNCH]
             per_lane = np.uint32(rounds * UNROLLED * warps * access.width_bytes)
-            for _ in range(3):
+            for _ in range(repeats):
                 out = np.zeros((len(rows) * ctas, 2), np.int64)
                 given = [out, rows, np.uint32(rounds), np.uint32(0), per_lane]
                 launch(text, "probe", (len(out), 1, 1), (32 * warps, 1, 1), given, cluster=(ctas, 1, 1))
