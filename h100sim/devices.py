@@ -69,6 +69,9 @@ class SharedMemory:
     bytes_per_cycle: int = 128
     #: Assumed: work that may wait in front of the port before the issuing warp is held.
     queue_cycles: int = 32
+    #: Stores to another CTA of the cluster leave an SM in packets (``h100sim.layouts.banks.packets``). Measured: the same file,
+    #: ``st.async``, 1.571 cycles a packet.
+    cluster_packets_per_cycle: float = 0.6365
 
 
 @dataclass(frozen=True)

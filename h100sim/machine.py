@@ -198,6 +198,7 @@ class Machine:
             "shared_load_latency": m.shared.load_latency,
             "shared_store_latency": m.shared.store_latency,
             "shared_queue_cycles": m.shared.queue_cycles,
+            "cluster_packets_per_cycle": m.shared.cluster_packets_per_cycle,
             "launch_cycles": m.launch_cycles,
             **vars(m.barriers),
             **{f"wgmma_{k}": v for k, v in vars(m.tensor).items()},

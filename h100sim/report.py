@@ -297,18 +297,20 @@ def as_text(summary: Summary) -> str:
 
 def _shared_lines(instructions: Sequence[SharedInstruction]) -> list[str]:
     """Return a line for all accesses to shared memory and one for each of the instructions that lose most to conflicts."""
-    if not instructions:
-        return []
-    accesses, wavefronts, without = (
-        sum(getattr(x, name) for x in instructions) for name in ("accesses", "wavefronts", "without_conflicts")
-    )
-    lost = wavefronts - without
-    conflicts = f"{lost:,} of them bank conflicts" if lost else "no bank conflicts"
-    lines = [f"  shared memory: {accesses:,} accesses of warps, {wavefronts:,} wavefronts, {conflicts}"]
+    lines = []
+    for unit, where, conflicts in (
+        ("wavefronts", "shared memory", "bank conflicts"),
+        ("packets", "shared memory of other CTAs", "not full or in each other's way"),
+    ):
+        rows = [x for x in instructions if x.unit == unit]
+        if rows:
+            accesses, taken, least = np.sum([(x.accesses, x.wavefronts, x.without_conflicts) for x in rows], axis=0).tolist()
+            lost = f"{taken - least:,} of them {conflicts}" if taken > least else "no conflicts"
+            lines.append(f"  {where}: {accesses:,} accesses of warps, {taken:,} {unit}, {lost}")
     worst = sorted(instructions, key=lambda x: x.without_conflicts - x.wavefronts)[:_CONFLICTS_SHOWN]
     for x in worst:
         if x.wavefronts > x.without_conflicts:
-            each = f"{x.wavefronts / x.accesses:,.4g} wavefronts instead of {x.without_conflicts / x.accesses:,.4g}"
+            each = f"{x.wavefronts / x.accesses:,.4g} {x.unit} instead of {x.without_conflicts / x.accesses:,.4g}"
             lines.append(f"    {x.place} {x.opcode}: {each}, {'once' if x.accesses == 1 else f'{x.accesses:,} times'}")
     return lines
 

@@ -3,7 +3,8 @@
 Each lane's store is an operation of its own in the generic proxy; those of one instruction arrive together, in ascending lanes.
 
 Spec: PTX ISA 9.1, "Data Movement and Conversion Instructions: st.async", "Parallel Synchronization and Communication Instructions:
-red.async". Assumed: a store arrives as much later as the barrier of a cluster opens after the last arrival.
+red.async". Measured: validate/silicon/shared_wavefronts.json, ``st.async`` (packets of the cluster's network). Assumed: a store
+arrives as much later as the barrier of a cluster opens after the last arrival.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ..ptx.module import Instruction
 from ..services import ITEM_ASYNC, PRIORITY_UNIT, emit_here, fail, free_async, new_async, push, unit_time
 from ..trace import Copy, Event
 from .atomics import OPERATIONS, format_of, modify
-from .load_store import address_operand, element_bytes, shared_time, vector_length
+from .load_store import address_operand, element_bytes, network_time, vector_length
 from .mbarriers import cta_and_offset, find
 from .tma_engine import finish_load, has_room
 
@@ -51,7 +52,7 @@ def issue(regs, mask, ops, ctx):
     if not has_room(ctx, mask):
         return S.S_GROW
     first, before = -1, -1
-    done = c.now + S.timing(ctx).cluster_release_cycles
+    done = network_time(ctx, regs, ops, 0, ins.imm0, mask, total) + S.timing(ctx).cluster_release_cycles
     for lane in range(32):
         if not (mask >> lane) & 1:
             continue
@@ -81,7 +82,6 @@ def issue(regs, mask, ops, ctx):
             S.asyncs(ctx)[before].peer = n
         before = n
         emit_here(ctx, _ISSUED, A.identity, kind, total, shared_offset(ctx, slot, at), S.mbarriers(ctx)[m].identity)
-    shared_time(ctx, regs, ops, 0, ins.imm0, mask, total, False)
     push(ctx, unit_time(ctx, done), PRIORITY_UNIT, ITEM_ASYNC, first)
     return S.S_NEXT
 

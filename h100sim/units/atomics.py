@@ -120,7 +120,7 @@ def atomic_wide(regs, mask, ops, ctx):
         put(regs, operand(ops, 0) + HIGH_HALF, lane, high)
     c.progress += 1
     if kind == SHARED:
-        shared_time(ctx, regs, ops, 1, ins.imm0, mask, 16, True)
+        shared_time(ctx, regs, ops, 1, ins.imm0, mask, 16, True, LOAD)
     else:
         c.latency = global_time(ctx, 512) - c.now
     record(ctx, regs, ops, 1, ins.imm0, mask, 16, ins.imm1, ins.imm5)

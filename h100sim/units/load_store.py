@@ -22,7 +22,7 @@ from ..isa.machine import (
     refuse,
     width_of,
 )
-from ..layouts.banks import LOAD, MATRIX, SCRATCH_WORDS, STORE
+from ..layouts.banks import LOAD, MATRIX, SCRATCH_WORDS, STORE, packets
 from ..layouts.banks import count as count_wavefronts
 from ..memory.windows import (
     CODES,
@@ -108,19 +108,25 @@ def record(ctx, regs, ops, k, offset, mask, size, space, access):
 
 
 @inner
+def lane_addresses(ctx, regs, ops, k, offset, mask):
+    """Return the addresses that operand ``k`` gives, int64 (32,), -1 for lanes that take no part, in the scratch table."""
+    op = operand(ops, k)
+    addresses = i64(S.context(ctx).scratch + 4 * SCRATCH_WORDS, 32)
+    for lane in range(32):
+        addresses[lane] = get(regs, op, lane) + offset if (mask >> lane) & 1 else -1
+    return addresses
+
+
+@inner
 def shared_time(ctx, regs, ops, k, offset, mask, size, is_load, kind):
     """Charge the shared-memory port and set the latency of the instruction being executed. ``kind``: how its lanes are
-    served together (:mod:`h100sim.layouts.banks`)."""
+    served together (:mod:`h100sim.layouts.banks`); the rows of a matrix are those of the first lanes."""
     c, T = S.context(ctx), S.timing(ctx)
-    op = operand(ops, k)
-    scratch, addresses = i32(c.scratch, SCRATCH_WORDS), i64(c.scratch + 4 * SCRATCH_WORDS, 32)
-    lanes = 0
-    for lane in range(32):
-        addresses[lane] = -1
-        if (mask >> lane) & 1:
-            addresses[lane] = get(regs, op, lane) + offset
-            lanes = lane + 1
-    passes, ideal = count_wavefronts(addresses, lanes if kind == MATRIX else 32, size, kind, scratch)
+    addresses = lane_addresses(ctx, regs, ops, k, offset, mask)
+    lanes = 32
+    while kind == MATRIX and addresses[lanes - 1] < 0:
+        lanes -= 1
+    passes, ideal = count_wavefronts(addresses, lanes, size, kind, i32(c.scratch, SCRATCH_WORDS))
     sm = S.sms(ctx)[S.warps(ctx)[c.warp].sm]
     start = max(c.now, sm.shared_free)
     sm.shared_free = start + passes
@@ -130,6 +136,19 @@ def shared_time(ctx, regs, ops, k, offset, mask, size, is_load, kind):
     if passes > ideal and c.trace_level:
         w = S.warps(ctx)[c.warp]
         emit(ctx, c.now, _BANK_CONFLICT, S.ctas(ctx)[w.cta].id, w.id, c.pc, mask, -1, passes, ideal, 0, 0)
+
+
+@inner
+def network_time(ctx, regs, ops, k, offset, mask, size):
+    """Charge the network of the cluster for stores of ``size`` bytes a lane; return when the last of them has left."""
+    c, T = S.context(ctx), S.timing(ctx)
+    sm = S.sms(ctx)[S.warps(ctx)[c.warp].sm]
+    sent = packets(lane_addresses(ctx, regs, ops, k, offset, mask), size)
+    sm.network_free = max(float(c.now), sm.network_free) + sent / T.cluster_packets_per_cycle
+    left = int(sm.network_free)
+    # A full queue in front of the network holds the warp, as one in front of the port does.
+    c.issue = max(c.issue, left - c.now - T.shared_queue_cycles)
+    return left
 
 
 @inner

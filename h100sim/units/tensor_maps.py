@@ -25,6 +25,7 @@ from ..isa.machine import (
     operand,
     refuse,
 )
+from ..layouts.banks import STORE
 from ..memory.windows import CODES, GLOBAL, SHARED, WINDOWS, pointer
 from ..native import copy_bytes, i64, inner, u32
 from ..ptx.module import Imm, Instruction, Operand, Symbol
@@ -134,7 +135,7 @@ def replace(regs, mask, ops, ctx):
         write_field(u32(first, 32), ins.imm2, ins.imm3, get(regs, operand(ops, 1), lane))
     c.progress += 1
     if ins.imm1 == SHARED:
-        shared_time(ctx, regs, ops, 0, ins.imm0, mask & -mask, 16, False)
+        shared_time(ctx, regs, ops, 0, ins.imm0, mask & -mask, 4, False, STORE)
     else:
         c.issue = S.timing(ctx).global_store_cycles
     record(ctx, regs, ops, 0, ins.imm0, mask, 128, ins.imm1, _READ | _WRITE)

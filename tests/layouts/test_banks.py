@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from h100sim.errors import UsageError
-from h100sim.layouts.banks import banks, wavefronts
+from h100sim.layouts.banks import banks, packets, wavefronts
 from validate.probes import SILICON
 from validate.probes.shared_patterns import patterns
 from validate.probes.shared_wavefronts import ACCESSES
@@ -35,6 +35,40 @@ def test_silicon_takes_as_many_cycles_as_we_count_wavefronts(name):
         if abs(cycles - counted) > 0.25 + 0.25 * (name == "ld.b128"):
             wrong[pattern] = (cycles, counted)
     assert not wrong
+
+
+#: Cycles of a packet, the slope of all patterns.
+PACKET_CYCLES = 1.571
+
+
+@pytest.mark.parametrize("name", [name for name in CAPTURED if "async" in name])
+def test_a_store_across_the_cluster_takes_as_many_packets(name):
+    access = ACCESSES[name]
+    asked = patterns(access.width_bytes)
+    assert list(asked) == list(CAPTURED[name]) and len(asked) >= 73
+    error = {
+        pattern: packets(asked[pattern].astype(np.int64), access.width_bytes) * PACKET_CYCLES / cycles - 1
+        for pattern, cycles in CAPTURED[name].items()
+        if (asked[pattern] >= 0).sum() > 1
+    }
+    sizes = np.abs(list(error.values()))
+    assert np.median(sizes) < 0.015 and np.percentile(sizes, 80) < 0.12 and sizes.max() < 0.31
+
+
+@pytest.mark.parametrize(
+    ("addresses", "width", "expected"),
+    [
+        ([4 * lane for lane in LANES], 4, 4),
+        ([16 * lane for lane in LANES], 16, 16),
+        ([8 * lane for lane in LANES], 4, 16),
+        ([128 * lane for lane in LANES], 4, 32),
+        ([4 * (lane // 2) for lane in LANES], 4, 4),
+        ([0] * 32, 4, 64),
+        ([0] + [-1] * 31, 4, 2),
+    ],
+)
+def test_packets_of_the_cluster(addresses, width, expected):
+    assert packets(np.array(addresses, np.int64), width) == expected
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import h100sim
+from h100sim.shared_accesses import shared_instructions
 from h100sim.trace import Copy, Event
 from tests.kernels import STORE_THREAD, entry, launch, zeros
 
@@ -51,6 +52,8 @@ def test_a_store_arrives_with_its_bytes():
     assert not run.hazards
     issued = run.trace.of(Event.TMA_ISSUED)
     assert len(issued) == 32 and set(issued["a"]) == {int(Copy.ASYNC_STORE)} and set(issued["b"]) == {4}
+    stores = [x for x in shared_instructions(run.trace) if x.unit == "packets"]
+    assert [(x.opcode[:8], x.accesses, x.wavefronts, x.without_conflicts) for x in stores] == [("st.async", 1, 4, 4)]
 
 
 @pytest.mark.parametrize(("k", "offset"), [(0, ""), (3, "+12")])

@@ -26,6 +26,13 @@ def test_the_probe_finds_here_what_it_found_on_silicon(name):
     assert {p: (here[p], there[p]) for p in here if abs(here[p] - there[p]) > allowed} == {}
 
 
+def test_stores_across_a_cluster_take_as_long_as_on_silicon():
+    launch, _ = probes._launcher("sim")
+    here, there = wavefronts(launch, ACCESSES["st.async.b64"], repeats=1), CAPTURED["st.async.b64"]
+    error = np.abs([here[p] / there[p] - 1 for p in there])
+    assert list(here) == list(there) and np.median(error) < 0.01 and error.max() < 0.2
+
+
 def test_a_run_names_the_instruction_that_conflicts():
     text = """.version 8.6
 .target sm_90a
