@@ -266,6 +266,8 @@ def touch_spans(T, spans, new, k):
     its entry, freed at the end if nothing refers to it. ``k``: its knowledge, see :func:`knowledge`.
     """
     s, y = _scalars(T), _entry(T, new)
+    # Held until the end: shortening a list may drop the record that was made of it for another granule.
+    y[t.KEPT] += 1
     for slot in range(t.VERDICT_SLOTS):
         s[t.VERDICTS + 2 * slot] = -1
     flags = y[t.FLAGS]
@@ -297,7 +299,6 @@ def touch_spans(T, spans, new, k):
                 if _touch(T, heads, index, granule, mask, new, k, cta) > t.GLOBAL_READERS:
                     _shorten(T, heads, index)
             position = last
-    y[t.KEPT] += 1
     drop(T, new)
 
 
