@@ -43,7 +43,8 @@ def test_sum_by_shuffles_and_atomics():
 
 
 def test_maximum_by_the_last_block():
-    x, partial, result = random().integers(-(2**31), 2**31, 3_000, dtype=np.int64).astype(np.int32), np.zeros(5, np.int32), np.zeros(1, np.int32)
+    x = random().integers(-(2**31), 2**31, 3_000, dtype=np.int64).astype(np.int32)
+    partial, result = np.zeros(5, np.int32), np.zeros(1, np.int32)
     for _ in range(2):
         run("reduction", "max_by_ticket", 5, 256, x, partial, result, np.int32(3_000))
         assert result[0] == x.max()
@@ -192,7 +193,8 @@ def test_quicksort_of_rows():
 
 
 def test_tables_of_function_pointers():
-    which, x, y = random().integers(0, 4, 64).astype(np.int32), random().uniform(1, 9, 64).astype(np.float32), np.zeros(64, np.float32)
+    which, x = random().integers(0, 4, 64).astype(np.int32), random().uniform(1, 9, 64).astype(np.float32)
+    y = np.zeros(64, np.float32)
     run("functions", "pointers", 1, 64, which, x, y)
     f = [lambda v: v + np.float32(1), lambda v: v * np.float32(2), np.sqrt, lambda v: v / np.float32(2)]
     assert y.tolist() == [f[k](f[k](v)) for k, v in zip(which, x, strict=True)]
@@ -274,7 +276,8 @@ def test_printf():
 def test_assert():
     x = np.arange(32, dtype=np.int32)
     run("runtime", "check", 1, 32, x, np.int32(32))
-    with pytest.raises(h100sim.Trap, match=r'assertion x\[threadIdx.x\] < limit && "too large" must hold, but it failed at .*runtime.cu:14 in void check'):
+    message = r'assertion x\[threadIdx.x\] < limit && "too large" must hold, but it failed at .*runtime.cu:14 in void check'
+    with pytest.raises(h100sim.Trap, match=message):
         run("runtime", "check", 1, 32, x, np.int32(31))
 
 
@@ -310,7 +313,8 @@ def test_double_mathematics():
     run("doubles", "mathematics", 1, 64, x, y, np.int32(64))
     erf = np.array([math.erf(v) for v in x])
     a = np.abs(x)
-    parts = np.exp(x), np.log(a + 1), np.sin(x) * np.cos(x), np.sqrt(a), a**0.3, np.cbrt(x), np.arctan2(x, 2), erf, np.tanh(x), 1 / (2 + x * x)
+    parts = np.exp(x), np.log(a + 1), np.sin(x) * np.cos(x), np.sqrt(a), a**0.3, np.cbrt(x), np.arctan2(x, 2), erf
+    parts = *parts, np.tanh(x), 1 / (2 + x * x)
     assert np.allclose(y, sum(parts), rtol=1e-14, atol=1e-14)
 
 
@@ -345,3 +349,65 @@ def test_mandelbrot():
         k[inside] += 1
         z[inside] = z[inside] ** 2 + c[inside]
     assert np.abs(y - k).max() <= 1 and (y != k).sum() <= 2
+
+
+# --- matrix products --------------------------------------------------------------------------------------------------
+
+
+def bf16(*shape: int, seed: int) -> np.ndarray:
+    import ml_dtypes
+
+    return random(seed).standard_normal(shape).astype(ml_dtypes.bfloat16)
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(100, 72, 96), (64, 64, 32)])
+def test_hgemm_with_cp_async(m, n, k):
+    a, b = random(0).standard_normal((m, k)).astype(np.float16), random(1).standard_normal((n, k)).astype(np.float16)
+    c = np.zeros((m, n), np.float32)
+    run("matmul", "hgemm", (-(-n // 64), -(-m // 64)), 128, a, b, c, np.int32(m), np.int32(n), np.int32(k), shared_mem=3 * 64 * 40 * 4)
+    assert np.abs(c - a.astype(np.float64) @ b.astype(np.float64).T).max() < 1e-3
+
+
+def test_dot_products_of_bytes():
+    a, b = random(0).integers(-128, 128, (64, 40), dtype=np.int8), random(1).integers(-128, 128, 40, dtype=np.int8)
+    c = np.zeros(64, np.int32)
+    run("matmul", "dot_products", 1, 64, a, b, c, np.int32(10))
+    dots = a.astype(int) @ b.astype(int)
+    assert np.array_equal(c, np.repeat(dots.reshape(2, 32).max(1), 32) - dots)
+
+
+# --- Hopper -----------------------------------------------------------------------------------------------------------
+
+
+def map_of(buffer: Any, rows: int, columns: int, box_rows: int) -> h100sim.TensorMap:
+    """Return the map of a bf16 matrix with boxes of 64 columns in the swizzle of 128 bytes."""
+    return h100sim.TensorMap.tiled("bf16", buffer.address, (columns, rows), (2 * columns,), (64, box_rows), swizzle="128B")
+
+
+def test_gemm_with_tma_multicast_and_specialised_warps():
+    m, n, k = 256, 128, 320
+    a, b, device = bf16(m, k, seed=0), bf16(n, k, seed=1), h100sim.Device()
+    c = np.zeros((m, n), a.dtype)
+    on_device = [device.asarray(x) for x in (a, b, c)]
+    maps = [map_of(x, *shape) for x, shape in zip(on_device, ((m, k, 64), (n, k, 32), (m, n, 64)), strict=True)]
+    run("hopper", "gemm", (m // 128, n // 64), 384, *maps, np.int32(k), device=device, shared_mem=3 * 3 * 8192 + 2 * 8192)
+    expected = a.astype(np.float64) @ b.astype(np.float64).T
+    assert np.abs(on_device[2].numpy().astype(np.float64) - expected).max() < 0.3
+
+
+@pytest.mark.parametrize("keys", [64, 320])
+def test_attention_with_tma_and_wgmma(keys):
+    q, k, v, device = bf16(128, 64, seed=0), bf16(keys, 64, seed=1), bf16(keys, 64, seed=2), h100sim.Device()
+    maps = [map_of(device.asarray(x), len(x), 64, 64) for x in (q, k, v)]
+    o = np.zeros_like(q)
+    run("hopper", "attention", 2, 160, *maps, o, np.int32(keys), device=device, shared_mem=5 * 8192)
+    scores = q.astype(np.float64) @ k.astype(np.float64).T / 8
+    weights = np.exp(scores - scores.max(1, keepdims=True))
+    expected = weights @ v.astype(np.float64) / weights.sum(1, keepdims=True)
+    assert np.abs(o.astype(np.float64) - expected).max() < 0.02
+
+
+def test_sums_over_distributed_shared_memory():
+    x, y = random().integers(-99, 99, 8 * 64).astype(np.int32), np.zeros(8, np.int32)
+    run("hopper", "cluster_sum", 8, 64, x, y)
+    assert np.array_equal(y, x.reshape(8, 64).sum(1))

@@ -45,7 +45,8 @@ def printed(text: str, *values: int | float, block: int = 1, guard: str = "") ->
     {" ".join(lines)}
     mov.u64 %w, word; {"st.local.b64 [buffer], %w;" if text.rstrip("!]").endswith("s") else ""}
     mov.u64 %a, buffer; cvta.local.u64 %a, %a; mov.u64 %f, format; st.param.b64 [x], %f; st.param.b64 [y], %a;
-    mov.u32 %t, %tid.x; setp.eq.u32 %p, %t, 2; {guard} call.uni (z), vprintf, (x, y); ld.param.b32 %t, [z];
+    mov.u32 %t, %tid.x; setp.eq.u32 %p, %t, 2;
+    {guard} call.uni (z), vprintf, (x, y); ld.param.b32 %t, [z];
     ld.param.u64 %a, [out]; {guard} st.global.u32 [%a], %t;
     """
     outside = DECLARATIONS + string("format", text) + string("word", "wörd")
@@ -94,7 +95,8 @@ def test_texts_are_bounded():
     setp.lt.u32 %p, %i, 40; @%p bra AGAIN;
     """
     seen: list[str] = []
-    run = launch(entry("u64 out", body, outside=DECLARATIONS + string("format", "x" * 999)), (zeros(1),), block=32, console=seen.append)
+    ptx = entry("u64 out", body, outside=DECLARATIONS + string("format", "x" * 999))
+    run = launch(ptx, (zeros(1),), console=seen.append)
     assert len(run.texts) == (1 << 20) // 999
     assert seen[-1] == "(texts beyond 1,048,576 bytes are dropped)"
     assert len(seen) == len(run.texts) + 1

@@ -157,7 +157,8 @@ def run(
         job = selection.job()
         wanted = arguments.saved_outputs(save or [], len(job.outputs))
         _require_folders(trace, perfetto, *(path for _, path in wanted))
-        outcome = execute(job, values=values, checks=checks, max_cycles=max_cycles, schedule=schedule)
+        console = {} if json else {"console": print}
+        outcome = execute(job, values=values, checks=checks, max_cycles=max_cycles, schedule=schedule, **console)
     _save(outcome, wanted, trace, perfetto)
     if json:
         output.as_json(output.outcome_json("run", job, outcome))

@@ -64,6 +64,7 @@ def outcome_json(command: str, job: Job, outcome: Outcome) -> dict[str, Any]:
             "is_met": accuracy.is_met,
         },
         "hazards": [_hazard_json(hazard) for hazard in run.hazards],
+        "texts": [{"block": text.block, "thread": text.thread, "text": str(text)} for text in run.texts],
         "error": None if outcome.error is None else error_json(outcome.error),
         "report": report.as_dict(report.summarise(run.trace)),
     }

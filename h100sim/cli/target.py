@@ -63,7 +63,9 @@ class Job:
     accuracy: Callable[[list[np.ndarray]], Accuracy | None]
 
     def prepare(self, **options: Any) -> Session:
-        """Return the prepared launch. Raises LaunchError, PtxError and UsageError."""
+        """Return the prepared launch; what the kernel prints is kept and shown nowhere, unless ``console`` is among the options.
+        Raises LaunchError, PtxError and UsageError."""
+        options.setdefault("console", _keep_silent)
         return self.function.prepare(
             self.launch.grid,
             self.launch.block,
@@ -187,6 +189,10 @@ def only_entry(module: Any) -> str:
     if len(entries) != 1:
         raise UsageError(f"--kernel must name one of the file's entries ({', '.join(entries) or 'it has none'})")
     return entries[0]
+
+
+def _keep_silent(line: str) -> None:
+    """Show nothing."""
 
 
 def execute(job: Job, **options: Any) -> Outcome:

@@ -274,3 +274,12 @@ def test_check_schedules_names_the_smallest_seed_that_goes_wrong(tmp_path: Path,
 def test_check_schedules_of_a_clean_program(capsys: pytest.CaptureFixture[str]) -> None:
     assert execute_command(["check", "copy", "--schedules", "6"]) == 0
     assert "7 schedules, identical results" in capsys.readouterr().out
+
+
+def test_run_shows_what_a_kernel_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(Path(__file__).parents[1] / "kernels/runtime.ptx")
+    words = ["run", path, "--kernel", "print", "--grid", "2", "--block", "2", "--arg", "i32:4", "--arg", "f64:0.5"]
+    assert execute_command(words) == 0
+    assert "block (1, 0, 0), thread (1, 0, 0): plain\n" in capsys.readouterr().out
+    status, found = answer(words, capsys)
+    assert (status, found["texts"][-1]) == (0, {"block": [1, 0, 0], "thread": [1, 0, 0], "text": "plain\n"})

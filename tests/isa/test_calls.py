@@ -176,7 +176,8 @@ def test_an_indirect_call_of_what_is_no_such_function(which, what):
 
 
 def test_a_direct_call_under_a_guard_meets_behind_the_call():
-    outside = ".func (.reg .b32 r) f(.reg .b32 a) { .reg .b32 %m; activemask.b32 %m; popc.b32 %m, %m; mad.lo.u32 r, %m, 100, a; ret; }"
+    outside = """.func (.reg .b32 r) f(.reg .b32 a) {
+        .reg .b32 %m; activemask.b32 %m; popc.b32 %m, %m; mad.lo.u32 r, %m, 100, a; ret; }"""
     body = """.reg .pred %p; .reg .b32 %m; setp.gt.u32 %p, %lane, 26; mov.u32 %r_value, 0;
     @%p call (%r_value), f, (%lane);
     activemask.b32 %m; popc.b32 %m, %m; mad.lo.u32 %r_value, %m, 10000, %r_value;"""
@@ -187,7 +188,8 @@ def test_lanes_that_return_early_meet_those_that_return_late():
     outside = """.func (.reg .b32 r) f(.reg .b32 a) { .reg .pred %p, %q; .reg .b32 %i;
         mov.u32 r, a; setp.lt.u32 %p, a, 5; @%p ret; setp.gt.u32 %q, a, 20; @%q bra FAR; mov.u32 r, 1; ret;
     FAR: add.u32 r, r, 1; add.u32 %i, r, -30; setp.gt.s32 %q, %i, 0; @%q ret; bra FAR; }"""
-    body = """.reg .b32 %m; call (%r_value), f, (%lane); activemask.b32 %m; popc.b32 %m, %m; mad.lo.u32 %r_value, %m, 100, %r_value;"""
+    body = """.reg .b32 %m; call (%r_value), f, (%lane);
+    activemask.b32 %m; popc.b32 %m, %m; mad.lo.u32 %r_value, %m, 100, %r_value;"""
     assert run(body, outside) == [3200 + (k if k < 5 else 1 if k <= 20 else max(31, k + 1)) for k in range(32)]
 
 
@@ -218,15 +220,16 @@ def test_a_jump_table_under_a_guard_and_as_a_loop():
 
 
 def test_an_index_outside_its_jump_table():
-    with pytest.raises(h100sim.IllegalInstruction, match="brx.idx index must be from 0 to 1, not 31"):
-        run("ways: .branchtargets A, B; brx.idx %lane, ways; A: B: mov.u32 %r_value, 0; exit;".replace("%lane", "%r_value").replace(
-            "ways:", "sub.u32 %r_value, 31, %lane; max.u32 %r_value, %r_value, 1; ways:", 1))
+    with pytest.raises(h100sim.IllegalInstruction, match=r"brx\.idx index must be from 0 to 1, not 31"):
+        run("ways: .branchtargets A, B; sub.u32 %r_value, 31, %lane; brx.idx %r_value, ways; A: B: mov.u32 %r_value, 0;")
 
 
 def test_loops_that_call_in_divergent_code():
-    outside = ".func (.reg .b32 r) step(.reg .b32 a, .reg .b32 n) { .reg .pred %p; and.b32 r, n, 1; setp.eq.u32 %p, r, 0; add.u32 r, a, 1; @%p add.u32 r, a, 2; ret; }"
+    outside = """.func (.reg .b32 r) step(.reg .b32 a, .reg .b32 n) {
+        .reg .pred %p; and.b32 r, n, 1; setp.eq.u32 %p, r, 0; add.u32 r, a, 1; @%p add.u32 r, a, 2; ret; }"""
     body = """.reg .pred %p; .reg .b32 %i; mov.u32 %i, 0; mov.u32 %r_value, 0;
-    LOOP: setp.ge.u32 %p, %i, %lane; @%p bra END; call (%r_value), step, (%r_value, %i); add.u32 %i, %i, 1; bra LOOP; END:"""
+    LOOP: setp.ge.u32 %p, %i, %lane; @%p bra END;
+    call (%r_value), step, (%r_value, %i); add.u32 %i, %i, 1; bra LOOP; END:"""
     assert run(body, outside) == [sum(2 - (i & 1) for i in range(k)) for k in range(32)]
 
 
@@ -234,15 +237,20 @@ def test_spinning_on_a_lock_inside_a_function():
     """Each lane takes a lock that another lane of its warp holds: whoever spins must let the holder go on."""
     outside = """
     .global .u32 lock; .global .u32 sum;
-    .func enter() { .reg .pred %p; .reg .b32 %old; AGAIN: atom.acquire.gpu.global.cas.b32 %old, [lock], 0, 1; setp.ne.u32 %p, %old, 0; @%p bra AGAIN; ret; }
-    .func leave_() { atom.release.gpu.global.exch.b32 %old, [lock], 0; ret; }
-    """.replace("atom.release", ".reg .b32 %old; atom.release")
-    body = """.reg .b32 %v; call enter; ld.volatile.global.u32 %v, [sum]; add.u32 %v, %v, 1; st.volatile.global.u32 [sum], %v; mov.u32 %r_value, %v; call leave_;"""
+    .func enter() {
+        .reg .pred %p; .reg .b32 %old;
+    AGAIN: atom.acquire.gpu.global.cas.b32 %old, [lock], 0, 1; setp.ne.u32 %p, %old, 0; @%p bra AGAIN; ret; }
+    .func leave_() { .reg .b32 %old; atom.release.gpu.global.exch.b32 %old, [lock], 0; ret; }
+    """
+    body = """.reg .b32 %v; call enter; ld.volatile.global.u32 %v, [sum]; add.u32 %v, %v, 1;
+    st.volatile.global.u32 [sum], %v; mov.u32 %r_value, %v; call leave_;"""
     assert sorted(run(body, outside)) == list(range(1, 33))
 
 
 def test_an_alias_is_another_name_of_a_function():
-    outside = ".func (.reg .b32 r) real(.reg .b32 a) { mul.lo.u32 r, a, 3; ret; }\n.func (.reg .b32 r) again(.reg .b32 a);\n.alias again, real;\n"
+    outside = """.func (.reg .b32 r) real(.reg .b32 a) { mul.lo.u32 r, a, 3; ret; }
+    .func (.reg .b32 r) again(.reg .b32 a); .alias again, real;
+    """
     assert run("call (%r_value), again, (%lane);", outside) == [3 * k for k in range(32)]
 
 
@@ -251,7 +259,7 @@ def test_an_alias_is_another_name_of_a_function():
     [
         (".func f(.param .b32 a);", "call f, (1);", "function f must be defined in the module, not only declared"),
         (".func f(.param .b32 a) { ret; }", "call f;", "number of arguments of call must be 1, not 0"),
-        (".func f(.param .b32 a) { ret; }", ".param .b64 b; call f, (b);", "argument b of call must have the 4 bytes of the parameter, not 8"),
+        (".func f(.param .b32 a) { ret; }", ".param .b64 b; call f, (b);", "argument b of call must have the 4 bytes .* not 8"),
         (".func f(.param .b32 a) { ret; }", ".reg .b64 %b; call f, (%b);", "argument %b of call must have the 4 bytes"),
         (".visible .entry f() { ret; }", "call f;", "target of call must be a device function, not f"),
         (".func f(.reg .pred a) { ret; }", ".reg .pred %b; call f, (%b);", "must have at least 32 bits, not the type .pred"),
