@@ -44,6 +44,7 @@ from .units import (  # noqa: F401  (registers their instructions)
     tensor_core,
     tensor_copies,
     tensor_maps,
+    wmma,
 )
 
 #: Special registers that are the same for every thread of a launch.

@@ -3,8 +3,9 @@
 Each lane's store is an operation of its own in the generic proxy; those of one instruction arrive together, in ascending lanes.
 
 Spec: PTX ISA 9.1, "Data Movement and Conversion Instructions: st.async", "Parallel Synchronization and Communication Instructions:
-red.async". Measured: validate/silicon/shared_wavefronts.json, ``st.async`` (packets of the cluster's network). Assumed: a store
-arrives as much later as the barrier of a cluster opens after the last arrival.
+red.async". Measured: results of every operation in validate/silicon/cluster_store_bits.json; packets of the cluster's network in
+validate/silicon/shared_wavefronts.json, ``st.async``. Assumed: a store arrives as much later as the barrier of a cluster
+opens after the last arrival.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ _REDUCE_TYPES: dict[str, tuple[str, ...]] = {
 
 
 def issue(regs, mask, ops, ctx):
-    """[a], value.., [mbarrier]; imm0, imm1 address offsets, imm2 bytes of a value, imm3 how many, imm4 operation and format << 8."""
+    """[a], value.., [mbarrier]; imm0, imm1 address offsets, imm2 bytes of a value, imm3 how many, imm4 operation and
+    format << 8."""
     c, ins = S.context(ctx), current(ctx)
     cta = S.warps(ctx)[c.warp].cta
     total = ins.imm2 * ins.imm3
@@ -133,7 +135,9 @@ def lower_reduce(instruction: Instruction, environment: Environment) -> MachineO
 
 def _lower(instruction: Instruction, operation: int, count: int, environment: Environment) -> MachineOp:
     if not instruction.has("mbarrier::complete_tx::bytes"):
-        raise refuse(instruction, f"{instruction.opcode} must complete on an mbarrier on sm_90a (.mbarrier::complete_tx::bytes)", environment)
+        raise refuse(
+            instruction, f"{instruction.opcode} must complete on an mbarrier on sm_90a (.mbarrier::complete_tx::bytes)", environment
+        )
     base, offset = address_operand(instruction, instruction.operands[0], environment)
     values = flatten(instruction.operands[1])
     if len(values) != count:

@@ -83,7 +83,7 @@ def outside(ctx, A, p):
 def emit_map_read(ctx, A, address):
     """Record that a copy reads its tensor map, where the map is in global memory and may be changed by a kernel."""
     c = S.context(ctx)
-    if c.trace_level == 0 or address >= PARAM_WINDOW and address < PARAM_WINDOW + WINDOW_BYTES:
+    if c.trace_level == 0 or PARAM_WINDOW <= address < PARAM_WINDOW + WINDOW_BYTES:
         return
     row = i64(c.lanes + c.n_lanes * 256, 32)
     for lane in range(32):
@@ -169,10 +169,11 @@ def walk_pixels(ctx, A, p, limit):
 def knows_maps(regs, mask, ops, ctx):
     """Are the tensor maps of all lanes decoded? If not, the host decodes one and the instruction is executed again."""
     ins = current(ctx)
+    known = True
     for lane in range(32):
-        if (mask >> lane) & 1 and plan_of(ctx, get(regs, operand(ops, 1), lane) + ins.imm3) < 0:
-            return False
-    return True
+        if known and (mask >> lane) & 1:
+            known = plan_of(ctx, get(regs, operand(ops, 1), lane) + ins.imm3) >= 0
+    return known
 
 
 def tensor_copy(regs, mask, ops, ctx):
@@ -284,7 +285,9 @@ def _rank(instruction: Instruction, environment: Environment) -> int:
     raise refuse(instruction, f"{instruction.opcode} must name a rank from .1d to .5d", environment)
 
 
-def _tensor(instruction: Instruction, address: Operand, rank: int, environment: Environment) -> tuple[Operand, int, tuple[Operand, ...]]:
+def _tensor(
+    instruction: Instruction, address: Operand, rank: int, environment: Environment
+) -> tuple[Operand, int, tuple[Operand, ...]]:
     """Split ``[map, {c0, ...}]`` into the map's generic address, its offset and the coordinates."""
     if not isinstance(address, Address) or len(address.extra) != rank:
         found = len(address.extra) if isinstance(address, Address) else 0

@@ -286,7 +286,12 @@ def complete(n, time, unused, ctx):
             move_accumulator(ctx, n, d, False)
         words = i64(c.scratch + _BLOCK, 13)
         words[0], words[1], words[2], words[3], words[4] = ins.imm5 & 0xFFFFFFFF, 1, 64, columns, depth
-        words[5], words[6], words[7], words[8] = c.scratch + _A, c.scratch + _B, c.scratch + _D, c.scratch + _PRESENT if is_sparse else 0
+        words[5], words[6], words[7], words[8] = (
+            c.scratch + _A,
+            c.scratch + _B,
+            c.scratch + _D,
+            c.scratch + _PRESENT if is_sparse else 0,
+        )
         words[9] = A.scale_d
         words[10] = 1 if flags & NEGATE_A else 0
         words[11] = 1 if flags & NEGATE_B else 0

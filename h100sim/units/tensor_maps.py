@@ -5,7 +5,7 @@ own cache, it does not see what a kernel writes to the map in between. A map tha
 tensormap.replace is as good as one that the driver encoded.
 
 Spec: PTX ISA 9.1, "tensormap.replace", "tensormap.cp_fenceproxy", "membar, fence: fence.proxy.tensormap". Measured: which bits of
-the map each field is, in the machine code of ptxas 13.0.
+the map each field is, in validate/silicon/tensor_map_fields.json.
 """
 
 from __future__ import annotations
@@ -118,6 +118,7 @@ def write_field(words, field, ordinal, value):
         put_bits(words, 2, 11, 2, value)
     elif field == _SWIZZLE:
         put_bits(words, 2, 13, 2, value)
+        put_bits(words, 2, 22, 1, 0)  # The third bit of later chips' swizzles.
     else:
         put_bits(words, 2, 15, 1, value)
 
@@ -202,12 +203,18 @@ def lower_replace(instruction: Instruction, environment: Environment) -> Machine
     if name in _ORDINALS:
         ordinal = immediate(instruction, operands.pop(0), "ordinal", environment)
         if not 0 <= ordinal < _ORDINALS[name]:
-            raise refuse(instruction, f"{instruction.base} {name} ordinal must be from 0 to {_ORDINALS[name] - 1}, not {ordinal}", environment)
+            raise refuse(
+                instruction,
+                f"{instruction.base} {name} ordinal must be from 0 to {_ORDINALS[name] - 1}, not {ordinal}",
+                environment,
+            )
     value = operands.pop(0)
     if name in _VALUES:
         code = immediate(instruction, value, name, environment)
         if not 0 <= code < _VALUES[name]:
-            raise refuse(instruction, f"{instruction.base} {name} must be from 0 to {_VALUES[name] - 1} on sm_90a, not {code}", environment)
+            raise refuse(
+                instruction, f"{instruction.base} {name} must be from 0 to {_VALUES[name] - 1} on sm_90a, not {code}", environment
+            )
     ins = ((base, "u64"), (value, instruction.types[-1]))
     return MachineOp(replace, (), ins, (offset, CODES[space], FIELDS.index(name), ordinal))
 

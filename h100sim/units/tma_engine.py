@@ -122,7 +122,7 @@ def has_room(ctx, mask):
 @inner
 def is_store(kind):
     """Does a kind of copy read shared memory and complete with its bulk group?"""
-    return kind == TENSOR_STORE or kind == TENSOR_REDUCE or kind == BULK_STORE or kind == BULK_REDUCE
+    return kind in (TENSOR_STORE, TENSOR_REDUCE, BULK_STORE, BULK_REDUCE)
 
 
 @inner

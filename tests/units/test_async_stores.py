@@ -102,14 +102,20 @@ def test_reading_before_the_mbarrier_is_a_race():
     body = body.replace("@!%done bra RECEIVE;", "")
     _ = body.replace("mbarrier.try_wait.parity.shared::cta.b64 %done, [%b], 0;", "")
     out = zeros(64)
-    early = _ + STORE_THREAD + "LAST: mbarrier.try_wait.parity.shared::cta.b64 %done, [%b], 0; setp.eq.and.u32 %p, %rank, 1, !%done; @%p bra LAST;"
+    early = (
+        _
+        + STORE_THREAD
+        + "LAST: mbarrier.try_wait.parity.shared::cta.b64 %done, [%b], 0; setp.eq.and.u32 %p, %rank, 1, !%done; @%p bra LAST;"
+    )
     run = launch(entry("u64 out", early), (out,), grid=2, block=32, cluster=(2, 1, 1))
     assert [h.kind for h in run.hazards] == ["race"]
 
 
 def test_the_mbarrier_must_be_with_the_data():
     send = f"mov.u32 %b, bar; st.async.{TO}.u32 [%at], %t, [%b];"
-    with pytest.raises(h100sim.IllegalInstruction, match=r"mbarrier must lie in the CTA that is written, of rank 1, not in that of rank 0"):
+    with pytest.raises(
+        h100sim.IllegalInstruction, match=r"mbarrier must lie in the CTA that is written, of rank 1, not in that of rank 0"
+    ):
         exchange(send, 4, 128)
 
 

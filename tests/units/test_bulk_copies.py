@@ -38,7 +38,7 @@ def reduce(opcode: str, old: np.ndarray, new: np.ndarray, **options) -> tuple[np
 
 
 TYPES = {
-    "add": {"u32": "u32", "s32": "s32", "u64": "u64", "f64": "f64", "f16": "noftz.f16", "bf16": "noftz.bf16", "f32_ftz": "f32"},
+    "add": {"u32": "u32", "s32": "s32", "u64": "u64", "f64": "f64", "f16": "noftz.f16", "bf16": "noftz.bf16", "f32": "f32"},
     "min": {name: name for name in ("u32", "s32", "u64", "s64", "f16", "bf16")},
     "max": {name: name for name in ("u32", "s32", "u64", "s64", "f16", "bf16")},
     "inc": {"u32": "u32"},
@@ -118,14 +118,15 @@ def test_between_the_ctas_of_a_cluster(opcode, result):
 
 
 def test_writing_the_source_of_a_copy_that_flies_is_a_race():
-    values, run = send(f"@%q cp.async.bulk.{CLUSTER} [%at], [%own], 128, [%b]; st.shared.u32 [%own], %t;")
+    _, run = send(f"@%q cp.async.bulk.{CLUSTER} [%at], [%own], 128, [%b]; st.shared.u32 [%own], %t;")
     assert "race" in [h.kind for h in run.hazards]
 
 
 def test_a_multicast_reaches_every_cta_of_its_mask():
     text = SEND.replace("setp.eq.u32 %p, %rank, 1; @%p bra RECEIVE;", "setp.ne.u32 %p, %rank, 2; @%p bra RECEIVE;")
     copy = "ld.param.u64 %state, [from]; .reg .b16 %mask; mov.u16 %mask, 11; "
-    copy += "@%q cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%own], [%state], 128, [%own_b], %mask;"
+    opcode = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
+    copy += f"@%q {opcode} [%own], [%state], 128, [%own_b], %mask;"
     out, source = zeros(128), np.arange(32, dtype=np.uint32) + 5000
     run = launch(
         entry("u64 out, u64 from", text.format(send=copy) + STORE_THREAD), (out, source), grid=4, block=32, cluster=(4, 1, 1)

@@ -89,8 +89,10 @@ def test_every_lane_that_executes_a_store_issues_one():
     device = h100sim.Device()
     tensor = device.asarray(np.zeros((32, 32), np.uint32))
     m = TensorMap.tiled("u32", tensor.address, [32, 32], [128], [32, 1])
-    body = "mad.lo.u32 %c, %t, 128, %s; st.shared.u32 [%c], %t; st.shared.u32 [%c+124], %t; fence.proxy.async.shared::cta; bar.warp.sync -1;"
-    body += "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%map, {0, %t}], [%c]; cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;"
+    body = "mad.lo.u32 %c, %t, 128, %s; st.shared.u32 [%c], %t; st.shared.u32 [%c+124], %t;"
+    body += "fence.proxy.async.shared::cta; bar.warp.sync -1;"
+    body += "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%map, {0, %t}], [%c];"
+    body += "cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;"
     run = launch(kernel(body), (m,), device=device)
     found = tensor.numpy()
     assert found[:, 0].tolist() == found[:, 31].tolist() == list(range(32))
@@ -105,7 +107,8 @@ def test_a_multicast_writes_the_same_box_to_every_cta_of_the_mask():
     @%q mbarrier.init.shared::cta.b64 [%b], 1; @%q mbarrier.arrive.expect_tx.shared::cta.b64 %state, [%b], 2048;
     @%q fence.mbarrier_init.release.cluster; barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
     mov.u32 %r, %cluster_ctarank; setp.eq.and.u32 %q, %r, 1, %q; mov.u16 %mask, 3;
-    @%q cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%s], [%map, {0, 0}], [%b], %mask;
+    @%q cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster
+        [%s], [%map, {0, 0}], [%b], %mask;
 WAIT: mbarrier.try_wait.parity.shared::cta.b64 %done, [%b], 0; @!%done bra WAIT;
     mov.u32 %n, %ctaid.x; mad.lo.u32 %n, %n, 32, %t; mul.wide.u32 %state, %n, 4; ld.param.u64 %to, [out]; add.u64 %to, %to, %state;
     mad.lo.u32 %c, %t, 4, %s; ld.shared.u32 %n, [%c]; st.global.u32 [%to], %n;
@@ -123,17 +126,28 @@ def test_a_prefetch_is_a_hint(mode):
     if mode == "tile":
         m = TensorMap.tiled("u32", tensor.address, [32, 8, 8, 2], [128, 1024, 8192], [32, 8, 2, 1])
     offsets = ", {0, 0}" if mode == "im2col" else ""
-    run = launch(kernel(f"@%q cp.async.bulk.prefetch.tensor.4d.L2.global.{mode} [%map, {{0, 0, 0, 0}}]{offsets};"), (m,), device=device)
+    run = launch(
+        kernel(f"@%q cp.async.bulk.prefetch.tensor.4d.L2.global.{mode} [%map, {{0, 0, 0, 0}}]{offsets};"), (m,), device=device
+    )
     assert not len(run.trace.of(Event.TMA_ISSUED, Event.TMA_GLOBAL)) and not run.hazards
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("cp.async.bulk.tensor.2d.global.shared::cta.im2col_no_offs.bulk_group [%map, {0, 0}], [%s]", "rank must be from .3d to .5d, not .2d"),
+        (
+            "cp.async.bulk.tensor.2d.global.shared::cta.im2col_no_offs.bulk_group [%map, {0, 0}], [%s]",
+            "rank must be from .3d to .5d, not .2d",
+        ),
         ("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%map, {0, 0, 0}], [%s]", "must have 2 coordinates, not 3"),
-        ("cp.reduce.async.bulk.tensor.2d.global.shared::cta.bulk_group [%map, {0, 0}], [%s]", "must name one reduction of add, min"),
-        ("cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group [%map, {0, 0}], [%s]", r"must not have \.tile::scatter4"),
+        (
+            "cp.reduce.async.bulk.tensor.2d.global.shared::cta.bulk_group [%map, {0, 0}], [%s]",
+            "must name one reduction of add, min",
+        ),
+        (
+            "cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group [%map, {0, 0}], [%s]",
+            r"must not have \.tile::scatter4",
+        ),
         (
             "cp.async.bulk.tensor.4d.shared::cta.global.im2col.mbarrier::complete_tx::bytes [%s], [%map, {0, 0, 0, 0}], [%b], {0}",
             "must have 2 im2col offsets, not 1",

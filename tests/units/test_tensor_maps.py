@@ -64,7 +64,8 @@ CHANGE = """
     .shared .align 128 .b8 box[2048]; .shared .align 128 .b8 image[128]; .shared .align 8 .b64 bar;
     .reg .b64 %map, %copy, %out, %at, %d, %state, %one, %two, %o; .reg .b32 %t, %image, %box, %bar, %n, %k; .reg .pred %q, %done;
     mov.u32 %t, %tid.x; setp.eq.u32 %q, %t, 0; mov.u32 %image, image; mov.u32 %box, box; mov.u32 %bar, bar;
-    ld.param.u64 %map, [from]; ld.param.u64 %copy, [work]; ld.param.u64 %out, [out]; ld.param.u64 %one, [one]; ld.param.u64 %two, [two];
+    ld.param.u64 %map, [from]; ld.param.u64 %copy, [work]; ld.param.u64 %out, [out];
+    ld.param.u64 %one, [one]; ld.param.u64 %two, [two];
     mul.wide.u32 %o, %t, 4; add.u64 %at, %map, %o; ld.global.u32 %n, [%at];
     mad.lo.u32 %k, %t, 4, %image; st.shared.u32 [%k], %n;
     @%q mbarrier.init.shared::cta.b64 [%bar], 1; @%q fence.mbarrier_init.release.cluster; bar.warp.sync -1;

@@ -10,7 +10,9 @@ import numpy as np
 from ..compare import sha256
 from .timed_kernel import HEADER
 
-QUESTION = "What do cp.reduce.async.bulk, st.async and red.async leave in memory, for every operation and type, special values included?"
+QUESTION = (
+    "What do cp.reduce.async.bulk, st.async and red.async leave in memory, for every operation and type, special values included?"
+)
 SETTLES = "h100sim/units/bulk_copies.py, h100sim/units/async_stores.py: digests must be equal here and on silicon"
 
 _ORDERED = ("u32", "s32", "u64", "s64", "f16", "bf16")
@@ -69,7 +71,8 @@ _CLUSTER = (
 .reqnctapercluster 2, 1, 1
 {{
     .shared .align 128 .b8 memory[4096]; .shared .align 8 .b64 barrier;
-    .reg .b64 %to, %from, %mine, %o, %state, %l<4>; .reg .b32 %t, %s, %at, %k, %w, %rank, %b, %far, %one, %i<4>; .reg .pred %p, %q, %done;
+    .reg .b64 %to, %from, %mine, %o, %state, %l<4>;
+    .reg .b32 %t, %s, %at, %k, %w, %rank, %b, %far, %one, %i<4>; .reg .pred %p, %q, %done;
     mov.u32 %t, %tid.x; mov.u32 %s, memory; mov.u32 %b, barrier; mov.u32 %rank, %cluster_ctarank; mov.u32 %one, 1;
     ld.param.u64 %to, [to]; ld.param.u64 %from, [from]; cvta.to.global.u64 %to, %to; cvta.to.global.u64 %from, %from;
     setp.eq.u32 %p, %rank, 1; selp.b64 %mine, %to, %from, %p; setp.eq.u32 %q, %t, 0;
@@ -134,7 +137,10 @@ def words(type_: str, seed: int) -> np.ndarray:
     special = {
         "f16": (np.uint16, (0, 0x8000, 1, 0x8001, 0x3FF, 0x7C00, 0xFC00, 0x7E00, 0xFE01, 0x3C00, 0xBC00, 0x7BFF)),
         "bf16": (np.uint16, (0, 0x8000, 1, 0x8001, 0x7F, 0x7F80, 0xFF80, 0x7FC0, 0xFFC1, 0x3F80, 0xBF80, 0x7F7F)),
-        "f32": (np.uint32, (0, 1 << 31, 1, 0x80000001, 0x7FFFFF, 0x7F800000, 0xFF800000, 0x7FC00000, 0x3F800000, 0x00800001, 0x80800000)),
+        "f32": (
+            np.uint32,
+            (0, 1 << 31, 1, 0x80000001, 0x7FFFFF, 0x7F800000, 0xFF800000, 0x7FC00000, 0x3F800000, 0x00800001, 0x80800000),
+        ),
         "f64": (np.uint64, (0, 1 << 63, 1, 0x7FF << 52, 0xFFF << 52, 0x7FF8 << 48, 0x3FF0 << 48, 0xBFF0 << 48)),
     }.get(type_)
     if special:
@@ -163,7 +169,10 @@ def cases() -> dict[str, tuple[str, str]]:
         found[f"st.async {type_}"] = (async_kernel(f"st.async.weak.{_COMPLETES}", type_), type_)
     for operation, types in CLUSTER.items():
         for type_ in types:
-            found[f"red.async {operation}.{type_}"] = (async_kernel(f"red.async.relaxed.cluster.{_COMPLETES}.{operation}", type_), type_)
+            found[f"red.async {operation}.{type_}"] = (
+                async_kernel(f"red.async.relaxed.cluster.{_COMPLETES}.{operation}", type_),
+                type_,
+            )
     return found
 
 

@@ -31,7 +31,8 @@ def forms() -> Iterator[tuple[str, str]]:
             for value in values:
                 register = "%wide" if type_ == "b64" else "%word"
                 ordinal = "" if ordinals is None else f" {k},"
-                text = f"mov.{type_} {register}, {value}; tensormap.replace.tile.{field}.{{space}}.b1024.{type_} [%map],{ordinal} {register};"
+                text = f"mov.{type_} {register}, {value}; "
+                text += f"tensormap.replace.tile.{field}.{{space}}.b1024.{type_} [%map],{ordinal} {register};"
                 yield f"{field}{'' if ordinals is None else f'[{k}]'} = {value:#x}", text
     for field, count in _IMMEDIATES:
         for value in range(count):

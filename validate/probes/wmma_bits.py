@@ -12,7 +12,7 @@ from ..compare import sha256
 from .timed_kernel import HEADER
 
 QUESTION = "Which elements does each lane hold after wmma.load, and which bits does wmma.mma return for random operands?"
-SETTLES = "h100sim/layouts/wmma_fragments.py and h100sim/units/wmma.py: digests must be equal here and on silicon"
+SETTLES = "h100sim/units/wmma.py, position and multiply: digests must be equal here and on silicon"
 
 #: Shape -> (M, N, K).
 SHAPES = {"m16n16k16": (16, 16, 16), "m8n32k16": (8, 32, 16), "m32n8k16": (32, 8, 16), "m16n16k8": (16, 16, 8), "m8n8k4": (8, 8, 4)}
