@@ -27,6 +27,7 @@ from .control import range_ as range
 from .elements import atomic_add, read, write
 from .floats import Float, FloatVar, exp2, log2, rcp, rsqrt, to_float, to_int
 from .group import Group, everyone, group
+from .inline import ptx
 from .kernel import Argument, DebugInfo, Kernel, Parameter, kernel
 from .prototype import lcf, lcsf
 from .register_tiles import rt
@@ -108,6 +109,7 @@ __all__ = [
     "minimum",
     "otherwise",
     "phasebits",
+    "ptx",
     "range",
     "rcp",
     "read",

@@ -110,6 +110,9 @@ class Builder:
     roles: list[tuple[str, int, int]] = field(default_factory=list)
     shared_tiles: list[Any] = field(default_factory=list)
     semaphores: list[Any] = field(default_factory=list)
+    #: Identities of semaphores that were set up, and where each that is used was used first.
+    initialised: set[int] = field(default_factory=set)
+    used_semaphores: dict[int, tuple[Any, str, Location]] = field(default_factory=dict)
     register_tiles: list[Any] = field(default_factory=list)
     #: Names bound to objects so far: id of the object to its name.
     names: dict[int, str] = field(default_factory=dict)
@@ -314,6 +317,18 @@ def usage(message: str, rule: str = "") -> UsageError:
     return UsageError(message, Where(source=str(here())), rule)
 
 
+def require_owner(name: str, made: Scope) -> None:
+    """Raise UsageError unless those who execute now are whole warps among those that made a register tile or vector."""
+    scope = current().scope
+    if scope.level in ("thread", "lanes"):
+        raise usage(f"registers of {name} must be used by whole warps, not {scope}: leave the tk.elect or tk.when block first")
+    if not set(scope.warps) <= set(made.warps):
+        raise usage(
+            f"registers of {name} must be used by the warps that made it ({made}), not {scope}: other warps see it "
+            "through a shared tile"
+        )
+
+
 def require_scope(operation: str, *levels: str) -> Scope:
     """Return the scope. Raises UsageError unless it is of one of ``levels``; a CTA of one warpgroup or one warp is
     one.
@@ -327,5 +342,6 @@ def require_scope(operation: str, *levels: str) -> Scope:
             "warp": "one warp",
             "thread": "one thread",
         }
-        raise usage(f"{operation} must be executed by {' or '.join(words[level] for level in levels)}, not {scope}")
+        hint = "give tk.kernel warpgroups=, or leave the block that narrows the scope" if "warpgroup" in levels else ""
+        raise usage(f"{operation} must be executed by {' or '.join(words[level] for level in levels)}, not {scope}", hint)
     return scope

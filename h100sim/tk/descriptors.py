@@ -1,7 +1,7 @@
 """The matrix descriptors with which wgmma finds a shared tile, and where each step of K begins.
 
 Spec: PTX ISA 9.1, "Matrix Descriptor Format", "Strides" of wgmma. Leading and stride byte offsets are ThunderKittens'
-for its column-panel tiles; S is the swizzle width and R the rows of the tile.
+for its column-panel tiles; S is the swizzle width and R the rows of a panel.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ def operand(tile: SharedTile, k_along_rows: bool) -> Operand:
         raise usage(f"mma operand must be one tile, not the array {tile.name}")
     if not tile.swizzle:
         raise usage(f"mma operand must be a swizzled tile, not the row-major {tile}")
-    size, s, rows = tile.dtype.size_bytes, tile.swizzle, tile.rows
+    if tile.first_col:
+        raise usage(f"mma operand must begin at a panel of {tile.panel_cols} columns, not at column {tile.first_col} of one")
+    size, s, rows = tile.dtype.size_bytes, tile.swizzle, tile.panel_rows
     if k_along_rows:
         if size != 2:
             raise usage(
@@ -50,7 +52,7 @@ def operand(tile: SharedTile, k_along_rows: bool) -> Operand:
                 'PTX ISA 9.1, "wgmma.mma_async": imm-trans is for .f16 and .bf16 only',
             )
         step_rows = STEP_BYTES // size
-        offsets = tuple(i * step_rows * s for i in range(rows // step_rows))
+        offsets = tuple(i * step_rows * s for i in range(tile.rows // step_rows))
         leading = rows * s
     else:
         per_panel = s // STEP_BYTES

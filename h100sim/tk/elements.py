@@ -79,7 +79,7 @@ def _address(operation: str, place: _Place, coord: Any) -> tuple[str, str, Eleme
     given = coord if isinstance(coord, tuple) else (coord,)
     divergent = any(map(is_divergent, given))
     if isinstance(place, GlobalTensor):
-        return "global", _of_tensor(place, coord), place.layout.dtype, divergent
+        return "global", address_of_element(place, coord), place.layout.dtype, divergent
     if isinstance(place, SharedVector):
         return "shared", _of_vector(operation, place, given), place.dtype, divergent
     if isinstance(place, SharedTile):
@@ -87,7 +87,8 @@ def _address(operation: str, place: _Place, coord: Any) -> tuple[str, str, Eleme
     raise usage(f"{operation} must be given a gl argument, a shared tile or a shared vector, not {type(place).__name__}")
 
 
-def _of_tensor(tensor: GlobalTensor, coord: Any) -> str:
+def address_of_element(tensor: GlobalTensor, coord: Any) -> str:
+    """Return the PTX address of an element of a tensor, without brackets."""
     g, builder = tensor.layout, current()
     b, d, r, c = tile_coordinates(tensor, 1, 1, coord)
     line = ((b * g.depth) + d) * g.rows + r

@@ -51,9 +51,11 @@ class GlobalTensor:
     def __str__(self) -> str:
         return f"{self.name} ({self.layout})"
 
-    def map_register(self, tile: SharedTile | SharedVector) -> str:
-        """Return the register with the address of the tensor map for tiles of this shape."""
-        spec, suffix = _spec(self, tile)
+    def map_register(self, tile: SharedTile | SharedVector, axis: str = "row") -> str:
+        """Return the register with the address of the tensor map for tiles of this shape, whose rows run along
+        ``axis``.
+        """
+        spec, suffix = _spec(self, tile, axis)
         name = f"{self.name}_map_{suffix}"
         known = self.maps.setdefault(name, spec)
         assert known == spec, f"map {name} must have one meaning"
@@ -66,7 +68,19 @@ class GlobalTensor:
         return current().once(name, "rd", f"ld.param.u64 {{d}}, [{name}]", "cvta.to.global.u64 {d}, {d}")
 
 
-def _spec(tensor: GlobalTensor, tile: SharedTile | SharedVector) -> tuple[TensorMapSpec, str]:
+#: Which dimensions of a tensor (batch 0, depth 1, row 2) a tile's rows run along, and the two others, inner first.
+_AXES = {"row": (2, 1, 0), "depth": (1, 2, 0), "batch": (0, 2, 1)}
+
+
+def _outer(tensor: GlobalTensor, axis: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return sizes and strides in bytes of the three dimensions outside of the columns, in the order of the map."""
+    g = tensor.layout
+    row = g.cols * g.dtype.size_bytes
+    sizes, strides = (g.batch, g.depth, g.rows), (g.depth * g.rows * row, g.rows * row, row)
+    return tuple(sizes[i] for i in _AXES[axis]), tuple(strides[i] for i in _AXES[axis])
+
+
+def _spec(tensor: GlobalTensor, tile: SharedTile | SharedVector, axis: str) -> tuple[TensorMapSpec, str]:
     g = tensor.layout
     if tile.dtype is not g.dtype:
         raise usage(f"element type of the tile must be that of {tensor}, not {tile.dtype}")
@@ -77,53 +91,68 @@ def _spec(tensor: GlobalTensor, tile: SharedTile | SharedVector) -> tuple[Tensor
     if g.cols * size % _STRIDE_BYTES:
         raise usage(f"row of {tensor} must be a multiple of {_STRIDE_BYTES} bytes for TMA, not {g.cols * size}")
     if tile.rows > _MOST_BOX:
-        raise usage(f"rows of a tile that TMA copies must be at most {_MOST_BOX}, not {tile.rows}")
+        raise usage(f"rows of a tile that TMA copies must be at most {_MOST_BOX}, not {tile.rows}: copy two subtiles")
     dtype = "u8" if size == 1 else g.dtype.name
-    plane = g.rows * g.cols * size
+    sizes, strides = _outer(tensor, axis)
+    along = "" if axis == "row" else f"_{axis}"
     if not tile.swizzle:
         if tile.cols > _MOST_BOX:
             raise usage(f"columns of a row-major tile that TMA copies must be at most {_MOST_BOX}, not {tile.cols}")
-        dims, strides = (g.cols, g.rows, g.depth, g.batch), (g.cols * size, plane, g.depth * plane)
-        return TensorMapSpec(dtype, dims, strides, (tile.cols, tile.rows, 1, 1), "none"), f"{tile.rows}x{tile.cols}_row_major"
+        box4 = (tile.cols, tile.rows, 1, 1)
+        return TensorMapSpec(dtype, (g.cols, *sizes), strides, box4, "none"), f"{tile.rows}x{tile.cols}_row_major{along}"
     if g.cols % panel:
         raise usage(
             f"columns of {tensor} must be a multiple of {panel}, the tile's swizzle width, not {g.cols}",
             "a rank-5 map would wrap the columns past the end into the next row",
         )
-    dims5 = (panel, g.rows, g.cols // panel, g.depth, g.batch)
-    strides4 = (g.cols * size, tile.swizzle, plane, g.depth * plane)
+    dims5 = (panel, sizes[0], g.cols // panel, *sizes[1:])
+    strides4 = (strides[0], tile.swizzle, *strides[1:])
     box = (panel, tile.rows, tile.cols // panel, 1, 1)
-    suffix = f"{tile.rows}x{tile.cols}" + (f"_{tile.swizzle}B" if tile.swizzle != 128 else "")
+    suffix = f"{tile.rows}x{tile.cols}" + (f"_{tile.swizzle}B" if tile.swizzle != 128 else "") + along
     return TensorMapSpec(dtype, dims5, strides4, box, f"{tile.swizzle}B"), suffix
+
+
+def vector_piece(vector: SharedVector) -> int:
+    """Return how many elements of a vector one copy moves: all, or the largest multiple of 16 up to 256 that divides it
+    and keeps pieces at multiples of 128 bytes. Spec: ThunderKittens 2.0, ``sv`` descriptors.
+    """
+    if vector.length <= _MOST_BOX:
+        return vector.length
+    size = vector.dtype.size_bytes
+    return next(n for n in range(_MOST_BOX, 0, -16) if (vector.length % n == 0 and n * size % 128 == 0) or n == 16)
 
 
 def _vector_spec(tensor: GlobalTensor, vector: SharedVector) -> tuple[TensorMapSpec, str]:
     g = tensor.layout
     size = g.dtype.size_bytes
-    if vector.length > _MOST_BOX:
-        raise usage(f"length of a vector that TMA copies must be at most {_MOST_BOX}, not {vector.length}")
+    piece = vector_piece(vector)
+    if piece * size % 128 and piece < vector.length:
+        raise usage(f"vector of more than {_MOST_BOX} that TMA copies must be a multiple of 128 bytes, not {vector.size_bytes}")
     if g.cols * size % _STRIDE_BYTES:
         raise usage(f"row of {tensor} must be a multiple of {_STRIDE_BYTES} bytes for TMA, not {g.cols * size}")
     plane = g.rows * g.cols * size
     dims, strides = (g.cols, g.rows, g.depth, g.batch), (g.cols * size, plane, g.depth * plane)
     dtype = "u8" if size == 1 else g.dtype.name
-    return TensorMapSpec(dtype, dims, strides, (vector.length, 1, 1, 1), "none"), f"vec{vector.length}"
+    return TensorMapSpec(dtype, dims, strides, (piece, 1, 1, 1), "none"), f"vec{piece}"
 
 
-def coordinates(tensor: GlobalTensor, tile: SharedTile | SharedVector, coord: object) -> str:
-    """Return the PTX coordinate list of the tile at ``coord``, which counts tiles."""
+def coordinates(tensor: GlobalTensor, tile: SharedTile | SharedVector, coord: object, axis: str = "row", first: int = 0) -> str:
+    """Return the PTX coordinate list of the tile at ``coord``, which counts tiles; of a vector from element ``first``."""
     rows, cols = (tile.rows, tile.cols) if isinstance(tile, SharedTile) else (1, tile.length)
-    b, d, r, c = tile_coordinates(tensor, rows, cols, coord)
+    where = list(tile_coordinates(tensor, rows, cols, coord, axis))
+    c = where.pop()
+    where[_AXES[axis][0]] = where[_AXES[axis][0]] * rows
+    along, *others = (where[i] for i in _AXES[axis])
     if isinstance(tile, SharedTile) and tile.swizzle:
-        parts: tuple[Scalar, ...] = (0, r * rows, c * (cols // tile.panel_cols), d, b)
+        parts: tuple[Scalar, ...] = (0, along, c * (cols // tile.panel_cols), *others)
     else:
-        parts = (c * cols, r * rows, d, b)
+        parts = (c * cols + first, along, *others)
     return "{" + ", ".join(text(p) for p in parts) + "}"
 
 
-def tile_coordinates(tensor: GlobalTensor, rows: int, cols: int, coord: object) -> tuple[Scalar, ...]:
-    """Return {b, d, r, c}, of which 1 to 4 are given, right-aligned. Raises UsageError for constants outside the
-    tensor.
+def tile_coordinates(tensor: GlobalTensor, rows: int, cols: int, coord: object, axis: str = "row") -> tuple[Scalar, ...]:
+    """Return {b, d, r, c}, of which 1 to 4 are given, right-aligned; that of ``axis`` and c count tiles. Raises
+    UsageError for constants outside the tensor.
     """
     given = coord if isinstance(coord, tuple) else (coord,)
     if coord is None or not 1 <= len(given) <= 4:
@@ -131,12 +160,21 @@ def tile_coordinates(tensor: GlobalTensor, rows: int, cols: int, coord: object) 
     full = ((0,) * (4 - len(given)) + tuple(require_int(x, "coordinate") for x in given))[-4:]
     g = tensor.layout
     for word, value, step, extent in zip(
-        ("batch", "depth", "row", "column"), full, (1, 1, rows, cols), (g.batch, g.depth, g.rows, g.cols), strict=True
+        ("batch", "depth", "row", "column"), full, _steps(axis, rows, cols), (g.batch, g.depth, g.rows, g.cols), strict=True
     ):
         if isinstance(value, int) and not 0 <= value * step < extent:
             last, unit = -(-extent // step) - 1, "elements" if rows == cols == 1 else "tiles"
             raise usage(f"{word} coordinate of {tensor} must be from 0 to {last} (it counts {unit}), not {value}")
     return full
+
+
+def _steps(axis: str, rows: int, cols: int) -> tuple[int, ...]:
+    """Return what one coordinate stands for, for {b, d, r, c}."""
+    if axis not in _AXES:
+        raise usage(f"axis of a tile's rows must be {', '.join(_AXES)}, not {axis}")
+    steps = [1, 1, 1]
+    steps[_AXES[axis][0]] = rows
+    return (*steps, cols)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from . import moves, shared_moves
+from . import moves, shared_maps, shared_moves
 from .builder import current, usage
 from .control import elect, lane, warp_rank, warp_rank_in
 from .global_memory import GlobalTensor
@@ -88,6 +88,26 @@ class Group:
         if scope.level not in ("cta", "warpgroup", "warp") or last - first + 1 != count or count % self.warps:
             raise usage(f"{operation} must be executed by a multiple of {self.warps} consecutive warps, not {scope}")
         return operation
+
+
+def _shared_operation(name: str, what: str) -> Any:
+    def method(self: Group, dst: Any, *operands: Any) -> None:
+        operation = self._operation(name)
+        wanted = 0 if name in shared_maps.FILLS else 1 if name in shared_maps.UNARY else 2
+        if len(operands) != wanted:
+            raise usage(f"{operation} must be given a destination and {wanted} operands, not {len(operands)}")
+        shared_maps.apply(operation, name, dst, operands, self.warps)
+
+    method.__name__, method.__qualname__ = name, f"Group.{name}"
+    method.__doc__ = (
+        f"As ``warp.{name}``, on {what} in shared memory, shared out among the group's threads. "
+        "PTX: ``ld.shared``, what ``warp`` emits, ``st.shared``."
+    )
+    return method
+
+
+for _name in (*shared_maps.FILLS, *shared_maps.UNARY, *shared_maps.BINARY):
+    setattr(Group, _name, _shared_operation(_name, "a tile or vector" if _name in shared_maps.FILLS else "tiles or vectors"))
 
 
 def group(warps: int) -> Group:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import UsageError, Where
-from .builder import Builder, Location, current, tracing
+from .builder import Builder, Location, current, tracing, usage
 from .explain import Explanation, explain
 from .floats import Float
 from .global_memory import GlobalTensor, TensorMapSpec
@@ -23,6 +23,7 @@ from .ptx_text import assemble
 from .register_tiles import RegisterTile
 from .register_vectors import RegisterVector
 from .scalars import Int
+from .semaphores import check_initialised
 from .tiles import GlobalLayout, ScalarLayout, SharedTile, fl, int32, shared_offset
 
 #: Spec: CUDA C++ Programming Guide 13.0, "Compute Capabilities": registers of an SM, threads of a CTA.
@@ -199,8 +200,9 @@ def _output(argument: Argument) -> np.ndarray:
 
 
 def kernel(
+    function: Any = None,
     *,
-    grid: int | tuple[int, ...],
+    grid: int | tuple[int, ...] | None = None,
     warpgroups: int | None = None,
     warps: int | None = None,
     cluster: int | tuple[int, ...] = 1,
@@ -213,10 +215,14 @@ def kernel(
     for everything that is wrong before it runs.
     """
 
+    if function is not None:
+        raise usage("tk.kernel must be called with its settings, as @tk.kernel(grid=..., warpgroups=...), not without")
+
     def trace(function: Callable[..., None]) -> Kernel:
         code = function.__code__
         where = Where(source=str(Location(code.co_filename, code.co_firstlineno)))
         count = _warps(warps, warpgroups, where)
+        dimensions = _three("grid", grid, where), _three("cluster", cluster, where)
         builder = Builder(re.sub(r"\W", "_", function.__name__, flags=re.ASCII), count)
         builder.entry_location = Location(code.co_filename, code.co_firstlineno)
         known = _layouts(function, layouts, where)
@@ -225,12 +231,8 @@ def kernel(
             function(*values)
             builder.end()
             _check_registers(builder, where)
-            return _kernel(
-                builder,
-                list(zip(known.items(), values, strict=True)),
-                _three("grid", grid, where),
-                _three("cluster", cluster, where),
-            )
+            check_initialised()
+            return _kernel(builder, list(zip(known.items(), values, strict=True)), *dimensions)
 
     return trace
 
@@ -258,7 +260,9 @@ def _warps(warps: int | None, warpgroups: int | None, where: Where) -> int:
     return count
 
 
-def _three(what: str, value: int | tuple[int, ...], where: Where) -> tuple[int, int, int]:
+def _three(what: str, value: int | tuple[int, ...] | None, where: Where) -> tuple[int, int, int]:
+    if value is None:
+        raise UsageError(f"kernel must be given a {what}, as in @tk.kernel({what}=132, warpgroups=3), not none", where)
     sizes = (value,) if isinstance(value, int) else tuple(value)
     if not 1 <= len(sizes) <= 3 or any(not isinstance(n, int) or n < 1 for n in sizes):
         raise UsageError(f"{what} must be one to three positive integers, not {value}", where)
@@ -367,5 +371,5 @@ def _register_tile(tile: RegisterTile | RegisterVector) -> dict[str, Any]:
         "space": "register",
         "dtype": tile.dtype.name,
         "shape": shape,
-        "registers": tile.registers,
+        "registers": tile.declared(),
     }

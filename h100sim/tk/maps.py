@@ -1,7 +1,9 @@
-"""Element-wise operations on register tiles and vectors in f32.
+"""Element-wise operations on register tiles and vectors of f32, bf16 and f16.
 
 Arithmetic says ``.rn``, so that ptxas does not contract a product and a sum into one ``fma`` with other bits;
-exponentials, logarithms and quotients are the approximations that ThunderKittens gets from ``--use_fast_math``. Spec:
+exponentials, logarithms and quotients are the approximations that ThunderKittens gets from ``--use_fast_math``. Of
+16-bit types, sums, products, ``max``, ``min``, ``abs``, ``neg`` and ``fma`` are packed instructions; the rest is computed
+in f32 and rounded. Spec:
 PTX ISA 9.1, "Floating Point Instructions": add, mul, sub and fma without a rounding modifier may be optimised.
 """
 
@@ -32,15 +34,23 @@ _BINARY = {
 _LOG2_E, _LN_2 = math.log2(math.e), math.log(2.0)
 
 
-def require_f32(operation: str, *operands: Registers) -> None:
-    """Raise UsageError unless all operands are register tiles or vectors of f32 with one shape."""
+def require_like(operation: str, *operands: Registers) -> None:
+    """Raise UsageError unless all operands are register tiles or vectors of f32, bf16 or f16 with one shape."""
     for x in operands:
         if not isinstance(x, (RegisterTile, RegisterVector)):
             raise usage(f"{operation} operand must be a register tile or vector, not {type(x).__name__}")
-        if x.dtype is not fl:
-            raise usage(f"{operation} operand must be f32, not {x.dtype}: copy it to an f32 tile first")
+        if x.dtype.size_bytes == 1:
+            raise usage(f"{operation} operand must be f32, bf16 or f16, not {x.dtype}: copy it to an f32 tile first")
         if str(x) != str(operands[0]):
             raise usage(f"{operation} operands must have one shape, not {operands[0]} and {x}")
+
+
+def require_f32(operation: str, *operands: Registers) -> None:
+    """Raise UsageError unless all operands are register tiles or vectors of f32 with one shape."""
+    require_like(operation, *operands)
+    for x in operands:
+        if x.dtype is not fl:
+            raise usage(f"{operation} operand must be f32, not {x.dtype}: copy it to an f32 tile first")
 
 
 # --- filling and copying ----------------------------------------------------------------------------------------------
@@ -60,7 +70,7 @@ def _fill(name: str, f32: float, what: str) -> Callable[[Registers], None]:
             current().emit(f"mov.{kind} {register}, {word}")
 
     fill.__name__ = fill.__qualname__ = name
-    fill.__doc__ = f"Set every element to {what}."
+    fill.__doc__ = f"Set every element to {what}. PTX: ``mov``."
     return fill
 
 
@@ -111,15 +121,47 @@ def _copy_vector(dst: Registers, src: Registers) -> None:
 # --- one operand ------------------------------------------------------------------------------------------------------
 
 
-def _unary(name: str, what: str, *steps: str) -> Callable[[Registers, Registers], None]:
+def _type(x: Registers) -> str:
+    """Return the PTX type of a register's contents."""
+    return "f32" if x.dtype is fl else f"{x.dtype}x2" if isinstance(x, RegisterTile) else str(x.dtype)
+
+
+def _wide(register: str, like: Registers) -> tuple[str, ...]:
+    """Return f32 registers with the elements of a register."""
+    if isinstance(like, RegisterVector):
+        return (convert_element(register, like.dtype, fl),)
+    return convert_registers((register,), like.dtype, fl)
+
+
+def _narrow(registers: tuple[str, ...], like: Registers, into: str) -> None:
+    """Round f32 registers into a register of ``like``."""
+    if isinstance(like, RegisterVector):
+        convert_element(registers[0], fl, like.dtype, into)
+    else:
+        convert_registers(registers, fl, like.dtype, into=(into,))
+
+
+def _opcodes(*templates: str) -> str:
+    """Return the opcodes of templates as documentation: "``a``, ``b``"."""
+    return ", ".join(f"``{t.split()[0].removesuffix('.f32')}``" for t in templates)
+
+
+def _unary(name: str, what: str, *steps: str, packed: str = "") -> Callable[[Registers, Registers], None]:
     def apply(dst: Registers, src: Registers) -> None:
-        require_f32(f"warp.{name}", dst, src)
+        require_like(f"warp.{name}", dst, src)
         for d, s in zip(dst.registers, src.registers, strict=True):
-            for n, step in enumerate(steps):
-                current().emit(step.format(d=d, s=s if n == 0 else d))
+            if dst.dtype is fl or packed:
+                for n, step in enumerate(steps if dst.dtype is fl else (f"{packed}.{_type(dst)} {{d}}, {{s}}",)):
+                    current().emit(step.format(d=d, s=s if n == 0 else d))
+                continue
+            wide = _wide(s, src)
+            for register in wide:
+                for step in steps:
+                    current().emit(step.format(d=register, s=register))
+            _narrow(wide, dst, d)
 
     apply.__name__ = apply.__qualname__ = name
-    apply.__doc__ = f"Set every element of ``dst`` to {what} of that of ``src``."
+    apply.__doc__ = f"Set every element of ``dst`` to {what} of that of ``src``. PTX: {_opcodes(*steps)}."
     return apply
 
 
@@ -127,29 +169,54 @@ exp2 = _unary("exp2", "2 to the power", "ex2.approx.ftz.f32 {d}, {s}")
 exp = _unary("exp", "e to the power", f"mul.rn.f32 {{d}}, {{s}}, {immediate(_LOG2_E)}", "ex2.approx.ftz.f32 {d}, {d}")
 log2 = _unary("log2", "the binary logarithm", "lg2.approx.ftz.f32 {d}, {s}")
 log = _unary("log", "the natural logarithm", "lg2.approx.ftz.f32 {d}, {s}", f"mul.rn.f32 {{d}}, {{d}}, {immediate(_LN_2)}")
+sqrt = _unary("sqrt", "the square root", "sqrt.approx.ftz.f32 {d}, {s}")
 rsqrt = _unary("rsqrt", "1 over the square root", "rsqrt.approx.ftz.f32 {d}, {s}")
 rcp = _unary("rcp", "1 over the value", "rcp.approx.ftz.f32 {d}, {s}")
-absolute = _unary("abs", "the absolute value", "abs.f32 {d}, {s}")
+tanh = _unary("tanh", "the hyperbolic tangent", "tanh.approx.f32 {d}, {s}")
+sin = _unary("sin", "the sine", "sin.approx.ftz.f32 {d}, {s}")
+cos = _unary("cos", "the cosine", "cos.approx.ftz.f32 {d}, {s}")
+neg = _unary("neg", "the negative", "neg.f32 {d}, {s}", packed="neg")
+absolute = _unary("abs", "the absolute value", "abs.f32 {d}, {s}", packed="abs")
 relu = _unary("relu", "the value, or 0 for negative ones,", "max.f32 {d}, {s}, 0f00000000")
 
 
 # --- two operands -----------------------------------------------------------------------------------------------------
 
 
+def _others(like: Registers, other: Registers | Number) -> list[str]:
+    """Return a second operand for every register of ``like``: those of a tile or vector, or one number's."""
+    if isinstance(other, (RegisterTile, RegisterVector)):
+        return list(other.registers)
+    word = number(other)
+    if like.dtype is not fl:
+        value, packed = current().register("f"), current().register("r" if isinstance(like, RegisterTile) else "h")
+        current().emit(f"mov.f32 {value}, {word}")
+        pair = f"{value}, {value}" if isinstance(like, RegisterTile) else value
+        current().emit(f"cvt.rn.{_type(like)}.f32 {packed}, {pair}")
+        word = packed
+    return [word] * len(like.registers)
+
+
 def _binary(name: str, what: str) -> Callable[[Registers, Registers, Registers | Number], None]:
     def apply(dst: Registers, a: Registers, b: Registers | Number) -> None:
         operation = f"warp.{name}"
-        require_f32(operation, dst, a)
-        if isinstance(b, (RegisterTile, RegisterVector)):
-            require_f32(operation, dst, b)
-            others: Iterator[str] = iter(b.registers)
-        else:
-            others = iter([number(b)] * len(dst.registers))
+        require_like(operation, dst, a, *([b] if isinstance(b, (RegisterTile, RegisterVector)) else []))
+        is_approximate = ".approx" in _BINARY[name]
+        others = _others(dst, b)
         for d, x, y in zip(dst.registers, a.registers, others, strict=True):
-            current().emit(f"{_BINARY[name]} {d}, {x}, {y}")
+            if dst.dtype is fl or not is_approximate:
+                current().emit(f"{_BINARY[name].removesuffix('f32')}{_type(dst)} {d}, {x}, {y}")
+                continue
+            left, right = _wide(x, dst), _wide(y, dst)
+            for p, q in zip(left, right, strict=True):
+                current().emit(f"{_BINARY[name]} {p}, {p}, {q}")
+            _narrow(left, dst, d)
 
     apply.__name__ = apply.__qualname__ = name
-    apply.__doc__ = f"Set every element of ``dst`` to {what}; ``b`` is a tile or vector like ``a``, or a number."
+    apply.__doc__ = (
+        f"Set every element of ``dst`` to {what}; ``b`` is a tile or vector like ``a``, or a number. "
+        f"PTX: {_opcodes(_BINARY[name])}."
+    )
     return apply
 
 
@@ -158,14 +225,13 @@ div = _binary("div", "a / b, approximately")
 maximum, minimum = _binary("max", "the larger of a and b"), _binary("min", "the smaller of a and b")
 
 
-def fma(dst: Registers, a: Registers, b: Number, c: Registers | Number) -> None:
-    """Set every element of ``dst`` to a b + c with one rounding; ``b`` is a number, ``c`` a number or like ``a``."""
-    require_f32("warp.fma", dst, a)
-    if isinstance(c, (RegisterTile, RegisterVector)):
-        require_f32("warp.fma", dst, c)
-    thirds = c.registers if isinstance(c, (RegisterTile, RegisterVector)) else [number(c)] * len(dst.registers)
-    for d, x, z in zip(dst.registers, a.registers, thirds, strict=True):
-        current().emit(f"fma.rn.f32 {d}, {x}, {number(b)}, {z}")
+def fma(dst: Registers, a: Registers, b: Registers | Number, c: Registers | Number) -> None:
+    """Set every element of ``dst`` to a b + c with one rounding; ``b`` and ``c`` are like ``a``, or numbers. PTX:
+    ``fma.rn``.
+    """
+    require_like("warp.fma", dst, a, *(x for x in (b, c) if isinstance(x, (RegisterTile, RegisterVector))))
+    for d, x, y, z in zip(dst.registers, a.registers, _others(dst, b), _others(dst, c), strict=True):
+        current().emit(f"fma.rn.{_type(dst)} {d}, {x}, {y}, {z}")
 
 
 # --- a tile and a vector ----------------------------------------------------------------------------------------------
@@ -206,7 +272,9 @@ def _broadcast(name: str, axis: str) -> Callable[[RegisterTile, RegisterTile, Re
             current().emit(f"{_BINARY[name]} {d}, {s}, {vector.registers[row if axis == 'row' else col]}")
 
     apply.__name__ = apply.__qualname__ = f"{name}_{axis}"
-    apply.__doc__ = f"Set ``dst`` to ``src`` with every {axis} combined ({name}) with its value in ``vector``."
+    apply.__doc__ = (
+        f"Set ``dst`` to ``src`` with every {axis} combined ({name}) with its value in ``vector``. PTX: {_opcodes(_BINARY[name])}."
+    )
     return apply
 
 
@@ -217,14 +285,14 @@ div_row, div_col = _broadcast("div", "row"), _broadcast("div", "col")
 
 
 def broadcast_row(dst: RegisterTile, vector: RegisterVector) -> None:
-    """Fill every row of ``dst`` with its value in a col_vec."""
+    """Fill every row of ``dst`` with its value in a col_vec. PTX: ``mov``."""
     require_vector("warp.broadcast_row", dst, vector, "row")
     for d, row, _ in elements(dst):
         current().emit(f"mov.f32 {d}, {vector.registers[row]}")
 
 
 def broadcast_col(dst: RegisterTile, vector: RegisterVector) -> None:
-    """Fill every column of ``dst`` with its value in a row_vec."""
+    """Fill every column of ``dst`` with its value in a row_vec. PTX: ``mov``."""
     require_vector("warp.broadcast_col", dst, vector, "col")
     for d, _, col in elements(dst):
         current().emit(f"mov.f32 {d}, {vector.registers[col]}")

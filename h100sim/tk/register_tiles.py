@@ -5,10 +5,13 @@ A register tile belongs to a warp: the four warps of a warpgroup hold 16 rows ea
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ..dtypes import ElementType
-from .builder import current, usage
+from .builder import Scope, current, require_owner, require_scope, usage
+from .control import lane
+from .scalars import Int
 from .tiles import BASE_ROWS, base_cols, check_dtype, check_shape, fl
 
 
@@ -28,6 +31,7 @@ class RegisterTile:
     rows: int
     cols: int
     layout: str = "row"
+    made_by: Scope = field(default_factory=lambda: current().scope, repr=False)
     _registers: tuple[str, ...] = field(default=(), repr=False)
 
     @property
@@ -52,6 +56,12 @@ class RegisterTile:
 
     @property
     def registers(self) -> tuple[str, ...]:
+        """The PTX registers. Raises UsageError where others than the warps that made the tile would use them."""
+        require_owner(self.name, self.made_by)
+        return self.declared()
+
+    def declared(self) -> tuple[str, ...]:
+        """Return the PTX registers, declared on the first call."""
         if not self._registers:
             count = self.height * self.width * self.per_base
             self._registers = declare(self.name, "f32" if self.dtype is fl else "b32", count)
@@ -61,6 +71,26 @@ class RegisterTile:
         """Return the registers of base tile (i, j)."""
         at = (i * self.width + j) * self.per_base
         return self.registers[at : at + self.per_base]
+
+    def positions(self) -> Iterator[tuple[str, int, int, int]]:
+        """Yield every element that a lane holds, of types other than fp8: its register, which half of the register (0 for
+        f32), its row and its column without the lane's share of them (:meth:`lane_position`).
+        """
+        for i in range(self.height):
+            for j in range(self.width):
+                base, per = self.base(i, j), self.per_base // 4
+                for k in range(4):
+                    for e in range(2):
+                        register, half = (base[2 * k + e], 0) if per == 2 else (base[k], e)
+                        near, far = 8 * (k % 2), 8 * (k // 2) + e
+                        row, col = (near, far) if self.layout == "row" else (far, near)
+                        yield register, half, i * BASE_ROWS + row, j * 16 + col
+
+    def lane_position(self) -> tuple[Int, Int]:
+        """Emit the lane's share of the row and the column of its elements."""
+        l = Int(lane(), nonnegative=True)  # noqa: E741
+        near, far = l >> 2, (l & 3) * 2
+        return (near, far) if self.layout == "row" else (far, near)
 
     def unit(self, i: int, j: int, cols: int) -> tuple[str, ...]:
         """Return the registers of row i of base tiles and columns [j * cols, (j + 1) * cols)."""
@@ -73,7 +103,7 @@ class RegisterTile:
             raise usage(f"rows of a subtile of {self} must be a multiple of {BASE_ROWS} within it, not part {index} of {rows}")
         per = rows // BASE_ROWS
         chosen = [self.base(i, j) for i in range(index * per, (index + 1) * per) for j in range(self.width)]
-        return RegisterTile(self.dtype, rows, self.cols, self.layout, tuple(r for base in chosen for r in base))
+        return RegisterTile(self.dtype, rows, self.cols, self.layout, self.made_by, tuple(r for base in chosen for r in base))
 
     def columns(self, first: int, cols: int) -> RegisterTile:
         """Return columns [first, first + cols) as a tile that shares the registers."""
@@ -82,7 +112,7 @@ class RegisterTile:
             last = first + cols
             raise usage(f"columns of a slice of {self} must be multiples of {unit} within it, not {first} to {last}")
         chosen = [self.base(i, j) for i in range(self.height) for j in range(first // unit, (first + cols) // unit)]
-        return RegisterTile(self.dtype, self.rows, cols, self.layout, tuple(r for base in chosen for r in base))
+        return RegisterTile(self.dtype, self.rows, cols, self.layout, self.made_by, tuple(r for base in chosen for r in base))
 
 
 def declare(name: str, kind: str, count: int) -> tuple[str, ...]:
@@ -95,6 +125,7 @@ def rt(dtype: ElementType, rows: int, cols: int, layout: str = "row", *, name: s
 
     ``layout``: "row", or "col" (not of fp8) as for a B operand of ``warp.mma_AB``.
     """
+    require_scope("tk.rt", "cta", "warpgroup", "warp")
     check_dtype(dtype)
     check_shape("rt", dtype, rows, cols)
     if layout not in ("row", "col") or (layout == "col" and dtype.size_bytes == 1):

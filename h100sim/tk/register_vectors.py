@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..dtypes import ElementType
-from .builder import current, usage
+from .builder import Scope, current, require_owner, usage
 from .control import lane
 from .register_tiles import RegisterTile, declare
 from .scalars import Int
@@ -27,6 +27,7 @@ class RegisterVector:
     layout: str
     length: int
     dtype: ElementType = fl
+    made_by: Scope = field(default_factory=lambda: current().scope, repr=False)
     _registers: tuple[str, ...] = field(default=(), repr=False)
 
     @property
@@ -38,6 +39,12 @@ class RegisterVector:
 
     @property
     def registers(self) -> tuple[str, ...]:
+        """The PTX registers. Raises UsageError where others than the warps that made the vector would use them."""
+        require_owner(self.name, self.made_by)
+        return self.declared()
+
+    def declared(self) -> tuple[str, ...]:
+        """Return the PTX registers, declared on the first call."""
         if not self._registers:
             count = -(-self.length // _ELEMENTS[self.layout])
             self._registers = declare(self.name, "f32" if self.dtype is fl else "b16", count)

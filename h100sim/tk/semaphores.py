@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .builder import current, require_scope, usage
+from ..errors import UsageError, Where
+from .builder import current, here, require_scope, usage
 from .scalars import Int, Pred, Scalar, Var, text
 from .tiles import SharedAddress, check_index, require_int, shared_base
 
@@ -57,12 +58,26 @@ def _make(count: int, is_array: bool, name: str | None) -> Semaphore:
     return result
 
 
+def check_initialised() -> None:
+    """Raise UsageError if the kernel uses a semaphore that it does not set up anywhere."""
+    builder = current()
+    for key, (sem, operation, location) in builder.used_semaphores.items():
+        if key not in builder.initialised:
+            raise UsageError(
+                f"semaphore {sem.name} of {operation} must be set up by tk.init_semaphore, which nobody calls for it",
+                Where(source=str(location)),
+                "in one thread, before tk.fence_mbarrier_init and tk.sync",
+            )
+
+
 def one(operation: str, sem: Semaphore) -> SharedAddress:
     """Return the address of a single semaphore. Raises UsageError for an array or anything else."""
     if not isinstance(sem, Semaphore):
         raise usage(f"{operation} must be given a semaphore, not {type(sem).__name__}")
     if sem.is_array:
         raise usage(f"{operation} must be given one semaphore, not the {sem.count} of {sem.name}")
+    root = sem.root or sem
+    current().used_semaphores.setdefault(id(root), (root, operation, here()))
     return sem.address
 
 
@@ -74,6 +89,9 @@ def init_semaphore(sem: Semaphore, thread_count: int, transaction_count: int = 0
     arrivals = thread_count + transaction_count
     if not 1 <= arrivals <= _MOST_ARRIVALS:
         raise usage(f"arrivals of a semaphore must be from 1 to {_MOST_ARRIVALS:,}, not {arrivals}")
+    if not isinstance(sem, Semaphore):
+        raise usage(f"init_semaphore must be given a semaphore, not {type(sem).__name__}")
+    current().initialised.add(id(sem.root or sem))
     for i in range(sem.count):
         address = SharedAddress(sem.address.register, sem.address.offset + 8 * i)
         current().emit(f"mbarrier.init.shared::cta.b64 {address}, {arrivals}")

@@ -122,12 +122,14 @@ def _swizzled(tile: SharedTile, row: Int, part: Int) -> Int:
     panel, inside = divmod(part, tile.swizzle // _CHUNK_BYTES)
     line = row * tile.swizzle
     flipped = inside ^ ((line >> 7) & (tile.swizzle // _CHUNK_BYTES - 1))
-    return line + panel * (tile.rows * tile.swizzle) + flipped * _CHUNK_BYTES
+    return line + panel * (tile.panel_rows * tile.swizzle) + flipped * _CHUNK_BYTES
 
 
 def _check(operation: str, tile: SharedTile, tensor: GlobalTensor) -> None:
     g = tensor.layout
     if tile.count:
         raise usage(f"{operation} must be given one tile, not the array {tile.name}")
+    if tile.first_col or (not tile.swizzle and not tile.is_contiguous):
+        raise usage(f"{operation} view must begin at a panel of {tile.panel_cols} columns, not at column {tile.first_col} of one")
     if tile.dtype is not g.dtype:
         raise usage(f"{operation} element type of the tile must be that of {tensor}, not {tile.dtype}")

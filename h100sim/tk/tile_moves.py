@@ -36,12 +36,13 @@ class _Lanes:
         """
         tile = self.tile
         size = tile.dtype.size_bytes
+        column += tile.first_col
         if not tile.swizzle:
-            return str(SharedAddress(self.start, (row * tile.cols + column) * size))
+            return str(SharedAddress(self.start, (row * tile.row_cols + column) * size))
         panel, inside = divmod(column, tile.panel_cols)
         # Of two neighbouring rows, only a swizzle of 128 bytes tells the odd one from the even one.
         odd = 16 if row % 2 and tile.swizzle == 128 else 0
-        return str(SharedAddress(self._flip(inside * size ^ odd), (panel * tile.rows + row) * tile.swizzle))
+        return str(SharedAddress(self._flip(inside * size ^ odd), (panel * tile.panel_rows + row) * tile.swizzle))
 
     def _flip(self, bits: int) -> str:
         if bits not in self.flipped:
@@ -52,7 +53,7 @@ class _Lanes:
 
 
 def _pitch(tile: SharedTile) -> int:
-    return tile.swizzle or tile.cols * tile.dtype.size_bytes
+    return tile.swizzle or tile.row_cols * tile.dtype.size_bytes
 
 
 def _first_element(tile: SharedTile, rt: RegisterTile) -> tuple[str, str]:

@@ -9,7 +9,7 @@ a kernel is traced; shared ones take their place in shared memory in the order i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..dtypes import ElementType, element_type
 from ..errors import UsageError
@@ -85,7 +85,10 @@ def check_index(what: str, index: Scalar, count: int) -> None:
 
 @dataclass(frozen=True, eq=False)
 class SharedTile:
-    """A tile in shared memory, or an array of them (``count``, which indexing takes off from the left)."""
+    """A tile in shared memory, an array of them (``count``, which indexing takes off from the left), or a view of a part
+    of one: ``whole`` are rows and columns of the tile whose panels it lies in, ``first_col`` is where in the panel (of a
+    row-major tile: in the row) it begins.
+    """
 
     dtype: ElementType
     rows: int
@@ -94,6 +97,8 @@ class SharedTile:
     count: tuple[int, ...]
     address: SharedAddress
     root: SharedTile | None = None
+    whole: tuple[int, int] = (0, 0)
+    first_col: int = 0
 
     @property
     def size_bytes(self) -> int:
@@ -103,7 +108,24 @@ class SharedTile:
     @property
     def panel_cols(self) -> int:
         """Columns of one panel."""
-        return self.swizzle // self.dtype.size_bytes if self.swizzle else self.cols
+        return self.swizzle // self.dtype.size_bytes if self.swizzle else self.row_cols
+
+    @property
+    def panel_rows(self) -> int:
+        """Rows of one panel: more than the tile's in a view."""
+        return self.whole[0] or self.rows
+
+    @property
+    def row_cols(self) -> int:
+        """Columns of a row of the underlying tile."""
+        return self.whole[1] or self.cols
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Does the tile fill the memory between its first and last element?"""
+        if not self.swizzle:
+            return self.row_cols == self.cols
+        return not self.first_col and (self.panel_rows == self.rows or self.cols <= self.panel_cols)
 
     @property
     def name(self) -> str:
@@ -131,12 +153,13 @@ class SharedTile:
     def offset_of(self, row: Scalar, col: Scalar) -> Scalar:
         """Return the byte at which an element begins in the tile."""
         size = self.dtype.size_bytes
+        col = col + self.first_col
         if not self.swizzle:
-            return (row * self.cols + col) * size
+            return (row * self.row_cols + col) * size
         panel, inside = col // self.panel_cols, col % self.panel_cols
         line = row * self.swizzle
         flip = ((line >> 7) & (self.swizzle // 16 - 1)) << 4
-        return panel * (self.rows * self.swizzle) + line + ((inside * size) ^ flip)
+        return panel * (self.panel_rows * self.swizzle) + line + ((inside * size) ^ flip)
 
     def panels(self, first: int, cols: int) -> SharedTile:
         """Return the column slice [first, first + cols) as a tile of its own; both must be multiples of the panel
@@ -144,8 +167,32 @@ class SharedTile:
         """
         if first % self.panel_cols or cols % self.panel_cols or not 0 <= first < first + cols <= self.cols or self.count:
             raise usage(f"columns of a slice of {self} must be whole panels of {self.panel_cols}, not {first} to {first + cols}")
-        address = self.address.plus(first // self.panel_cols, self.rows * self.swizzle)
-        return SharedTile(self.dtype, self.rows, cols, self.swizzle, (), address, self.root or self)
+        address = self.address.plus(first // self.panel_cols, self.panel_rows * self.swizzle)
+        return replace(self, cols=cols, address=address, root=self.root or self, whole=(self.panel_rows, self.row_cols))
+
+    def subtile(self, rows: int, cols: int, index: tuple[Scalar, int]) -> SharedTile:
+        """Return part ``index`` (row, column) of ``rows`` x ``cols`` as a view. Loads and stores of registers take any;
+        wgmma takes one that begins at a panel, TMA one that is also contiguous.
+        """
+        row, col = index
+        across = self.cols // max(cols, 1)
+        if (
+            self.count
+            or rows % BASE_ROWS
+            or cols % base_cols(self.dtype)
+            or not (rows and cols)
+            or self.rows % rows
+            or self.cols % cols
+        ):
+            raise usage(f"subtile of {self} must be of base tiles that divide it, not {rows}x{cols}")
+        check_index(f"rows of subtiles of {self.name}", row, self.rows // rows)
+        if not isinstance(col, int) or not 0 <= col < across:
+            raise usage(f"column of a subtile of {self} must be a Python integer from 0 to {across - 1}, not {col}")
+        panel, inside = divmod(col * cols + self.first_col, self.panel_cols) if self.swizzle else (0, col * cols + self.first_col)
+        line = self.swizzle or self.row_cols * self.dtype.size_bytes
+        address = self.address.plus(row * rows, line).plus(panel, self.panel_rows * line)
+        whole = self.panel_rows, self.row_cols
+        return replace(self, rows=rows, cols=cols, address=address, root=self.root or self, whole=whole, first_col=inside)
 
 
 def st(
@@ -209,6 +256,16 @@ class SharedVector:
 
     def __str__(self) -> str:
         return f"sv<{self.dtype}, {self.length}>"
+
+    def subvec(self, length: int, index: Scalar) -> SharedVector:
+        """Return elements [index * length, (index + 1) * length) as a vector. TMA takes it if it begins at a multiple of 128
+        bytes.
+        """
+        if self.count > 1 or length < 16 or length % 16 or self.length % length:
+            raise usage(f"length of a part of {self} must be a multiple of 16 that divides it, not {length}")
+        check_index(f"parts of {self.name}", index, self.length // length)
+        address = self.address.plus(index, length * self.dtype.size_bytes)
+        return SharedVector(self.dtype, length, address, self.root or self)
 
     def __getitem__(self, index: Scalar) -> SharedVector:
         check_index(self.name, index, self.count)

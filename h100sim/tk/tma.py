@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from . import tma_cluster as cluster  # noqa: F401 (this is tk.tma.cluster)
 from .builder import current, require_scope, usage
-from .copies import start_load, start_store
+from .copies import Coord, Tile, bulk_addresses, start_load, start_prefetch, start_store, total_bytes
 from .global_memory import GlobalTensor, require_tensor
-from .scalars import Scalar
 from .semaphores import Semaphore, one
 from .tiles import SharedTile, SharedVector
 
@@ -30,54 +29,84 @@ def expect_bytes(sem: Semaphore, size_bytes: int) -> None:
 def expect(sem: Semaphore, *tiles: SharedTile | SharedVector) -> None:
     """Arrive once, and let the phase wait for the bytes of ``tiles`` (arrays count every tile)."""
     require_scope("tma.expect", "thread")
-    expect_bytes(sem, sum(_total_bytes(tile) for tile in tiles))
+    expect_bytes(sem, sum(total_bytes(tile) for tile in tiles))
 
 
-def _total_bytes(tile: SharedTile | SharedVector) -> int:
-    counts = tile.count if isinstance(tile, SharedTile) else ()
-    total = tile.size_bytes
-    for n in counts:
-        total *= n
-    return total
+def load_async(dst: Tile, src: GlobalTensor, coord: Coord, sem: Semaphore, *, axis: str = "row", policy: str = "") -> None:
+    """Start to copy tile ``coord`` of ``src`` into ``dst``; its bytes count towards ``sem`` when they have arrived.
 
-
-def load_async(dst: SharedTile | SharedVector, src: GlobalTensor, coord: tuple[Scalar, ...], sem: Semaphore) -> None:
-    """Start to copy tile ``coord`` of ``src`` into ``dst``; its bytes count towards ``sem`` when they have arrived."""
-    start_load("tma.load_async", dst, src, coord, sem)
-
-
-def store_async(dst: GlobalTensor, src: SharedTile | SharedVector, coord: tuple[Scalar, ...]) -> None:
-    """Start to copy ``src`` to tile ``coord`` of ``dst``, as a bulk group of its own. Threads that wrote ``src`` must
-    have executed ``fence_proxy_async`` (which ``warpgroup.store`` does) before the barrier that precedes this.
+    ``axis``: the dimension of the tensor that the tile's rows run along, "row", "depth" or "batch"; ``policy``:
+    "evict_first" or "evict_last" for L2. PTX: ``cp.async.bulk.tensor``, one for up to 256 elements of a vector.
     """
-    start_store("tma.store_async", "cp.async.bulk.tensor.{rank}.global.shared::cta.tile.bulk_group", dst, src, coord)
+    start_load("tma.load_async", dst, src, coord, sem, axis=axis, policy=policy)
 
 
-def store_add_async(dst: GlobalTensor, src: SharedTile | SharedVector, coord: tuple[Scalar, ...]) -> None:
-    """Start to add ``src`` to tile ``coord`` of ``dst``, element by element."""
-    _store_reduce("add", dst, src, coord)
+def store_async(dst: GlobalTensor, src: Tile, coord: Coord, *, axis: str = "row", policy: str = "") -> None:
+    """Start to copy ``src`` to tile ``coord`` of ``dst``, as a bulk group of its own. Threads that wrote ``src`` must
+    have executed ``fence_proxy_async`` (which ``warpgroup.store`` does) before the barrier that precedes this. ``axis``,
+    ``policy``: as of ``load_async``. PTX: ``cp.async.bulk.tensor``, ``cp.async.bulk.commit_group``.
+    """
+    opcode = "cp.async.bulk.tensor.{rank}.global.shared::cta.tile.bulk_group"
+    start_store("tma.store_async", opcode, dst, src, coord, axis, policy)
 
 
-def store_min_async(dst: GlobalTensor, src: SharedTile | SharedVector, coord: tuple[Scalar, ...]) -> None:
-    """Start to take the minimum of ``src`` and tile ``coord`` of ``dst``; not for f32."""
-    _store_reduce("min", dst, src, coord)
+def store_add_async(dst: GlobalTensor, src: Tile, coord: Coord, *, axis: str = "row", policy: str = "") -> None:
+    """Start to add ``src`` to tile ``coord`` of ``dst``, element by element. PTX: ``cp.reduce.async.bulk.tensor``,
+    ``cp.async.bulk.commit_group``.
+    """
+    _store_reduce("add", dst, src, coord, axis, policy)
 
 
-def store_max_async(dst: GlobalTensor, src: SharedTile | SharedVector, coord: tuple[Scalar, ...]) -> None:
-    """Start to take the maximum of ``src`` and tile ``coord`` of ``dst``; not for f32."""
-    _store_reduce("max", dst, src, coord)
+def store_min_async(dst: GlobalTensor, src: Tile, coord: Coord, *, axis: str = "row", policy: str = "") -> None:
+    """Start to take the minimum of ``src`` and tile ``coord`` of ``dst``; not for f32. PTX:
+    ``cp.reduce.async.bulk.tensor``, ``cp.async.bulk.commit_group``.
+    """
+    _store_reduce("min", dst, src, coord, axis, policy)
 
 
-def _store_reduce(op: str, dst: GlobalTensor, src: SharedTile | SharedVector, coord: tuple[Scalar, ...]) -> None:
+def store_max_async(dst: GlobalTensor, src: Tile, coord: Coord, *, axis: str = "row", policy: str = "") -> None:
+    """Start to take the maximum of ``src`` and tile ``coord`` of ``dst``; not for f32. PTX:
+    ``cp.reduce.async.bulk.tensor``, ``cp.async.bulk.commit_group``.
+    """
+    _store_reduce("max", dst, src, coord, axis, policy)
+
+
+def _store_reduce(op: str, dst: GlobalTensor, src: Tile, coord: Coord, axis: str, policy: str) -> None:
     operation = f"tma.store_{op}_async"
     legal = ("f32", "f16", "bf16") if op == "add" else ("f16", "bf16")
-    if src.dtype.name not in legal:
+    if isinstance(src, (SharedTile, SharedVector)) and src.dtype.name not in legal:
         raise usage(
             f"element type of {operation} must be {' or '.join(legal)}, not {src.dtype}",
             'PTX ISA 9.1, "cp.reduce.async.bulk.tensor"',
         )
-    start_store(operation, f"cp.reduce.async.bulk.tensor.{{rank}}.global.shared::cta.{op}.tile.bulk_group", dst, src, coord)
+    opcode = f"cp.reduce.async.bulk.tensor.{{rank}}.global.shared::cta.{op}.tile.bulk_group"
+    start_store(operation, opcode, dst, src, coord, axis, policy)
     dst.is_read = True
+
+
+def prefetch(tile: Tile, src: GlobalTensor, coord: Coord, *, axis: str = "row") -> None:
+    """Start to bring tile ``coord`` of ``src``, of the shape of ``tile``, into L2. PTX: ``cp.async.bulk.prefetch.tensor``."""
+    start_prefetch("tma.prefetch", tile, src, coord, axis)
+
+
+def load_bulk_async(dst: Tile, src: GlobalTensor, coord: Coord, sem: Semaphore) -> None:
+    """Start to copy contiguous elements of ``src``, from element ``coord`` on, into a vector or a row-major tile; without a
+    tensor map nothing is checked against the bounds of the tensor. PTX: ``cp.async.bulk``.
+    """
+    shared, address, size = bulk_addresses("tma.load_bulk_async", dst, src, coord)
+    bar = one("tma.load_bulk_async", sem)
+    src.is_read = True
+    current().emit(f"cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes {shared}, {address}, {size}, {bar}")
+
+
+def store_bulk_async(dst: GlobalTensor, src: Tile, coord: Coord) -> None:
+    """Start to copy a vector or a row-major tile to contiguous elements of ``dst``, from element ``coord`` on, as a bulk group
+    of its own. PTX: ``cp.async.bulk``, ``cp.async.bulk.commit_group``.
+    """
+    shared, address, size = bulk_addresses("tma.store_bulk_async", src, dst, coord)
+    dst.is_written = True
+    current().emit(f"cp.async.bulk.global.shared::cta.bulk_group {address}, {shared}, {size}")
+    current().emit("cp.async.bulk.commit_group")
 
 
 def store_commit_group() -> None:
@@ -103,7 +132,9 @@ def _wait(operation: str, opcode: str, pending: int) -> None:
     current().emit(f"{opcode} {pending}")
 
 
-def prefetch_map(src: GlobalTensor, tile: SharedTile | SharedVector) -> None:
-    """Fetch the tensor map that copies of such tiles need, so that the first one does not wait for it."""
+def prefetch_map(src: GlobalTensor, tile: Tile, *, axis: str = "row") -> None:
+    """Fetch the tensor map that copies of such tiles need, so that the first one does not wait for it. PTX:
+    ``prefetch.tensormap``.
+    """
     require_scope("tma.prefetch_map", "thread")
-    current().emit(f"prefetch.tensormap [{require_tensor(src, 'tma.prefetch_map').map_register(tile)}]")
+    current().emit(f"prefetch.tensormap [{require_tensor(src, 'tma.prefetch_map').map_register(tile, axis)}]")

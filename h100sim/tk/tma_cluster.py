@@ -7,24 +7,33 @@ A tile or semaphore means the one at the same shared offset in each CTA. Spec: P
 from __future__ import annotations
 
 from .builder import current, require_scope, usage
-from .copies import start_load
+from .copies import Coord, Tile, start_load, total_bytes
 from .global_memory import GlobalTensor
 from .scalars import Scalar, text
 from .semaphores import Semaphore, one, wait_for
-from .tiles import SharedTile, SharedVector, require_int
+from .tiles import require_int
 
 #: Spec: PTX ISA 9.1, "cp.async.bulk.tensor": ctaMask has 16 bits, one for each CTA of the largest cluster.
 _MASK_BITS = 16
 
 
-def load_async(dst: SharedTile | SharedVector, src: GlobalTensor, coord: tuple[Scalar, ...], sem: Semaphore, mask: Scalar) -> None:
+def load_async(
+    dst: Tile, src: GlobalTensor, coord: Coord, sem: Semaphore, mask: Scalar, *, axis: str = "row", policy: str = ""
+) -> None:
     """Start to copy tile ``coord`` of ``src`` into ``dst`` of every CTA whose bit is set in ``mask``; the bytes count
-    towards ``sem`` in each of them.
+    towards ``sem`` in each of them. PTX: ``cp.async.bulk.tensor`` with ``.multicast::cluster``.
     """
     require_scope("tma.cluster.load_async", "thread")
     if isinstance(require_int(mask, "mask"), int) and not 0 < mask < 1 << _MASK_BITS:  # type: ignore[operator]
         raise usage(f"mask of tma.cluster.load_async must be from 1 to {(1 << _MASK_BITS) - 1:#x}, not {mask}")
-    start_load("tma.cluster.load_async", dst, src, coord, sem, mask)
+    start_load("tma.cluster.load_async", dst, src, coord, sem, mask, axis, policy)
+
+
+def expect(sem: Semaphore, *tiles: Tile, cta: Scalar) -> None:
+    """Arrive once at ``sem`` of CTA ``cta``, and let its phase wait for the bytes of ``tiles``. PTX: as
+    ``expect_bytes``.
+    """
+    expect_bytes(sem, sum(total_bytes(tile) for tile in tiles), cta)
 
 
 def expect_bytes(sem: Semaphore, size_bytes: int, cta: Scalar) -> None:

@@ -18,6 +18,7 @@ from .maps import (
     broadcast_col,
     broadcast_row,
     copy,
+    cos,
     div,
     div_col,
     div_row,
@@ -29,20 +30,24 @@ from .maps import (
     mul,
     mul_col,
     mul_row,
+    neg,
     neg_infty,
     one,
     pos_infty,
     rcp,
     relu,
     rsqrt,
+    sin,
+    sqrt,
     sub,
     sub_col,
     sub_row,
+    tanh,
     zero,
 )
 from .maps import maximum as max
 from .maps import minimum as min
-from .masks import left_fill, lower_fill, make_causal, right_fill, tril, triu, upper_fill
+from .masks import apply, left_fill, lower_fill, make_causal, make_causal_t, right_fill, tril, triu, upper_fill
 from .rearrange import swap_layout, swap_layout_inplace, transpose_inplace, transpose_sep
 from .reductions import col_max, col_min, col_prod, col_sum, row_max, row_min, row_prod, row_sum
 from .register_tiles import RegisterTile
@@ -58,6 +63,7 @@ __all__ = [
     "add",
     "add_col",
     "add_row",
+    "apply",
     "arrive",
     "broadcast_col",
     "broadcast_row",
@@ -66,6 +72,7 @@ __all__ = [
     "col_prod",
     "col_sum",
     "copy",
+    "cos",
     "div",
     "div_col",
     "div_row",
@@ -79,6 +86,7 @@ __all__ = [
     "log2",
     "lower_fill",
     "make_causal",
+    "make_causal_t",
     "max",
     "min",
     "mma_AB",
@@ -88,6 +96,7 @@ __all__ = [
     "mul",
     "mul_col",
     "mul_row",
+    "neg",
     "neg_infty",
     "one",
     "pos_infty",
@@ -99,6 +108,8 @@ __all__ = [
     "row_prod",
     "row_sum",
     "rsqrt",
+    "sin",
+    "sqrt",
     "store",
     "sub",
     "sub_col",
@@ -106,6 +117,7 @@ __all__ = [
     "swap_layout",
     "swap_layout_inplace",
     "sync",
+    "tanh",
     "transpose_inplace",
     "transpose_sep",
     "tril",

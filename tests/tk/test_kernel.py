@@ -62,6 +62,7 @@ def test_one_tensor_gets_a_map_for_each_tile_shape_and_a_pointer():
         wide, narrow, flat = tk.st(tk.bf16, 64, 128), tk.st(tk.bf16, 16, 32), tk.st(tk.bf16, 16, 64, swizzle=0)
         arrived, values = tk.semaphore(), tk.rt(tk.bf16, 16, 128)
         with tk.elect():
+            tk.init_semaphore(arrived, 1)
             for tile in (wide, narrow, flat, wide):
                 tk.tma.load_async(tile, X, (1, 2, 0, 0), arrived)
         tk.warpgroup.store(Y, values, (0, 0))
@@ -163,6 +164,12 @@ def thread(body):
     return wrapped
 
 
+def used_by_a_thread():
+    tile = tk.rt(tk.fl, 16, 16)
+    with tk.elect():
+        tk.warp.zero(tile)
+
+
 def when_lane(body):
     """Return a body that only the first half of each warp executes."""
 
@@ -230,9 +237,21 @@ REFUSED = [
      "warpgroup.mma_AtB A must be in shared memory, not in registers: only shared operands can be transposed"),
     (shapes(RT, ("st", tk.fp8e4m3, 64, 64), ("st", tk.fp8e4m3, 64, 64)),
      "mma operand of e4m3 must be K-major (mma_ABt), not a tile whose rows run along K"),
+    # who has registers, and who set up semaphores
+    (thread(lambda: tk.rt(tk.fl, 16, 16)),
+     "tk.rt must be executed by all warps of the CTA or whole warpgroups or one warp, not one thread"),
+    (used_by_a_thread,
+     "registers of tile must be used by whole warps, not one thread: leave the tk.elect or tk.when block first"),
+    (thread(lambda: tk.arrive(tk.semaphore(name="full"))),
+     "semaphore full of arrive must be set up by tk.init_semaphore, which nobody calls for it"),
+    (lambda: tk.wait(tk.semaphores(2, name="full")[1], 0),
+     "semaphore full of wait must be set up by tk.init_semaphore, which nobody calls for it"),
+    (thread(lambda: tk.init_semaphore("full", 1)), "init_semaphore must be given a semaphore, not str"),
     # maps
-    (lambda: tk.warp.add(tk.rt(tk.bf16, 16, 16), tk.rt(tk.bf16, 16, 16), 1.0),
-     "warp.add operand must be f32, not bf16: copy it to an f32 tile first"),
+    (lambda: tk.warp.add(tk.rt(tk.fp8e4m3, 16, 32), tk.rt(tk.fp8e4m3, 16, 32), 1.0),
+     "warp.add operand must be f32, bf16 or f16, not e4m3: copy it to an f32 tile first"),
+    (lambda: tk.warp.row_sum(tk.rv(tk.fl, 16, "ortho"), tk.rt(tk.bf16, 16, 16)),
+     "warp.row_sum operand must be f32, not bf16: copy it to an f32 tile first"),
     (lambda: tk.warp.exp(tk.rt(tk.fl, 16, 16), tk.rt(tk.fl, 16, 32)),
      "warp.exp operands must have one shape, not rt<f32, 16, 16> and rt<f32, 16, 32>"),
     (lambda: tk.warp.row_max(tk.row_vec(tk.rt(tk.fl, 16, 32)), tk.rt(tk.fl, 16, 32)),
@@ -260,7 +279,7 @@ REFUSED_COPIES = [
     ((128, 68), (64, 32), tk.bf16, (0, 0),
      "row of X (gl<bf16, 128, 68>) must be a multiple of 16 bytes for TMA, not 136"),
     ((128, 128), (64, 64), tk.half, (0, 0), "element type of the tile must be that of X (gl<bf16, 128, 128>), not f16"),
-    ((512, 64), (272, 64), tk.bf16, (0, 0), "rows of a tile that TMA copies must be at most 256, not 272"),
+    ((512, 64), (272, 64), tk.bf16, (0, 0), "rows of a tile that TMA copies must be at most 256, not 272: copy two subtiles"),
     ((128, 128), (64, 64), tk.bf16, (0,) * 5,
      "coordinates of X (gl<bf16, 128, 128>) must be one to four integers, not (0, 0, 0, 0, 0)"),
     ((128, 128), (64, 64), tk.bf16, (0, 1.5), "coordinate must be an int or a tk integer, not float"),
@@ -291,6 +310,22 @@ def test_a_loop_left_early_is_refused():
     assert error.value.where.source == f"test_kernel.py:{line_of('for _ in tk.range' + '(4)')}"
 
 
+def test_warps_do_not_use_the_registers_of_others():
+    def body():
+        with tk.warpgroups(0):
+            acc = tk.rt(tk.fl, 16, 64)
+            tk.warp.zero(acc)
+        with tk.warpgroups(1):
+            tk.warp.mul(acc, acc, 2.0)
+
+    with pytest.raises(UsageError) as error:
+        traced(body, warps=8)
+    assert error.value.message == (
+        "registers of acc must be used by the warps that made it (warpgroup 0), not warpgroup 1: other warps see it through a "
+        "shared tile"
+    )
+
+
 def test_registers_that_nobody_gives_back_are_refused():
     def body():
         with tk.warpgroups(0):
@@ -314,6 +349,14 @@ def test_registers_that_nobody_gives_back_are_refused():
         ),
         (lambda: tk.kernel(grid=1)(lambda: None), "kernel must be given either warpgroups or warps"),
         (lambda: tk.kernel(grid=1, warpgroups=9)(lambda: None), "warps of a CTA must be from 1 to 32, not 36"),
+        (
+            lambda: tk.kernel(warps=1)(lambda: None),
+            "kernel must be given a grid, as in @tk.kernel(grid=132, warpgroups=3), not none",
+        ),
+        (
+            lambda: tk.kernel(lambda: None),
+            "tk.kernel must be called with its settings, as @tk.kernel(grid=..., warpgroups=...), not without",
+        ),
         (lambda: tk.kernel(grid=0, warps=1)(lambda: None), "grid must be one to three positive integers, not 0"),
         (lambda: tk.sync(), "tk operation must be inside a function that tk.kernel traces, not outside"),
     ],
