@@ -73,22 +73,55 @@ def draw_descriptor(
     return _finish("descriptor", out, picture, json, lambda: {"addresses": operand_addresses(instruction, which, bits, transpose)})
 
 
+@app.command("algebra")
+def draw_algebra(
+    layout: Annotated[str, typer.Argument(help="shape:stride, as (4,8):(1,4) or (4,8); first mode down, second across.")],
+    compose: Annotated[str | None, typer.Option(help="Draw this layout followed by LAYOUT.")] = None,
+    divide: Annotated[str | None, typer.Option(help="Draw LAYOUT divided by this tiler: tile down, tiles across.")] = None,
+    multiply: Annotated[str | None, typer.Option(help="Draw LAYOUT repeated as this tiler says.")] = None,
+    complement: Annotated[int | None, typer.Option(help="Draw what LAYOUT leaves out of so many offsets.")] = None,
+    inverse: Annotated[bool, typer.Option("--inverse", help="Draw the right inverse of LAYOUT.")] = False,
+    out: Out = None,
+    json: Json = False,
+) -> int:
+    """Draw the offsets of a layout of the algebra, or of what an operation makes of it."""
+    from ..layouts import algebra, pictures
+
+    shown = algebra.Layout.parse(layout)
+    if compose is not None:
+        shown = algebra.composition(shown, algebra.Layout.parse(compose))
+    if divide is not None:
+        shown = algebra.logical_divide(shown, algebra.Layout.parse(divide))
+    if multiply is not None:
+        shown = algebra.logical_product(shown, algebra.Layout.parse(multiply))
+    if complement is not None:
+        shown = algebra.complement(shown, complement)
+    if inverse:
+        shown = algebra.right_inverse(shown)
+    return _finish("algebra", out, pictures.draw_layout(shown), json, lambda: {"layout": str(shown), "offsets": shown.offsets()})
+
+
 @app.command("banks")
 def draw_banks(
     addresses: Annotated[str, typer.Argument(help="Shared byte address of each lane: 0,4,8,... or stride:128.")],
     width: Annotated[int, typer.Option(help="Bytes that each lane accesses.")] = 4,
+    kind: Annotated[str, typer.Option(help="load, store, or matrix: rows of ldmatrix and stmatrix.")] = "load",
+    swizzle: Annotated[str, typer.Option(help="Swizzle the addresses first: none, 32B, 64B or 128B.")] = "none",
     out: Out = None,
     json: Json = False,
 ) -> int:
     """Draw which lanes of a shared-memory access meet in which bank."""
-    from ..layouts import pictures
+    from ..layouts import banks, pictures
+    from ..layouts.swizzle import swizzle as swizzled
 
-    lanes = _lane_addresses(addresses)
-    picture = pictures.draw_banks(lanes, width)
+    lanes = [swizzled(address, swizzle) for address in _lane_addresses(addresses)]
+    if kind == "matrix":
+        width = 16
+    picture = pictures.draw_banks(lanes, width, kind)
 
     def numbers() -> dict[str, Any]:
-        passes = [max(len(words) for words in banks.values()) for banks in pictures.bank_passes(lanes, width)]
-        return {"passes": sum(passes), "passes_without_conflicts": len(passes)}
+        taken, least = banks.wavefronts(lanes, width, kind)
+        return {"addresses": lanes, "wavefronts": taken, "without_conflicts": least}
 
     return _finish("banks", out, picture, json, numbers)
 

@@ -9,7 +9,9 @@ Spec: CUTLASS 4.2 documentation, "CuTe Layout Algebra".
 
 from __future__ import annotations
 
+import ast
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -48,6 +50,24 @@ class Layout:
 
     def __getitem__(self, index: int) -> Layout:
         return self.modes[index]
+
+    @classmethod
+    def parse(cls, text: str) -> Layout:
+        """Return the layout of a text such as ``(4,8):(1,4)`` or ``(4,8)``, as :meth:`__str__` writes it."""
+        if not re.fullmatch(r"[\d(),:\s]+", text) or text.count(":") > 1:
+            raise UsageError(f"layout must be shape:stride such as (4,8):(1,4), not {text}")
+        try:
+            # Parentheses around one mode are a tuple, too.
+            tuples = text.replace(",)", ")").replace(")", ",)").replace("(,)", "()")
+            parts = [ast.literal_eval(part.strip()) for part in tuples.split(":")]
+        except (SyntaxError, ValueError):
+            raise UsageError(f"layout must be shape:stride such as (4,8):(1,4), not {text}") from None
+        return cls(*parts)
+
+    def _repr_svg_(self) -> str | None:
+        from .pictures import draw_layout
+
+        return draw_layout(self) if len(self.modes) <= 2 else None
 
     @property
     def modes(self) -> tuple[Layout, ...]:
@@ -223,9 +243,7 @@ def _nest_alike(shape: Tree, stride: Tree) -> bool:
 def _offset(coordinate: Tree, shape: Tree, stride: Tree) -> int:
     if isinstance(shape, int) or isinstance(stride, int):
         if not (isinstance(coordinate, int) and isinstance(stride, int)):
-            raise UsageError(
-                f"coordinate must be an integer for a mode of shape {_text(shape)}, not {_text(coordinate)}"
-            )
+            raise UsageError(f"coordinate must be an integer for a mode of shape {_text(shape)}, not {_text(coordinate)}")
         return coordinate * stride
     if isinstance(coordinate, int):
         total = 0

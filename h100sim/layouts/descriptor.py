@@ -73,14 +73,18 @@ class MatrixDescriptor:
             bits >> 49 & 7,
         )
 
+    def _repr_svg_(self) -> str:
+        """What it finds as a K-major operand of 64 rows and 16-bit elements."""
+        from .pictures import draw_descriptor
+
+        return draw_descriptor("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16", "b", self)
+
     @property
     def span_bytes(self) -> int:
         return SPANS[self.swizzle]
 
 
-def operand_addresses(
-    instr: str, which: str, descriptor: int | MatrixDescriptor, transpose: bool = False
-) -> np.ndarray:
+def operand_addresses(instr: str, which: str, descriptor: int | MatrixDescriptor, transpose: bool = False) -> np.ndarray:
     """Return int64 (rows, K): the shared byte address of every element of an operand of ``wgmma``.
 
     ``instr``: the opcode; ``which``: ``"a"`` (64 rows) or ``"b"`` (N rows); ``descriptor``: the 64 bits or a
@@ -123,13 +127,7 @@ def chunk_address(low, high, is_transposed, row, column):
     elif mode == 0:
         address = start + column * stride + (row & 7) * 16 + (row >> 3) * leading
     else:
-        address = (
-            start
-            + (column % chunks) * 16
-            + (column // chunks) * leading
-            + (row & 7) * (chunks << 4)
-            + (row >> 3) * stride
-        )
+        address = start + (column % chunks) * 16 + (column // chunks) * leading + (row & 7) * (chunks << 4) + (row >> 3) * stride
     return address ^ ((((address >> 7) - (high >> 17 & 7)) & (chunks - 1)) << 4)
 
 

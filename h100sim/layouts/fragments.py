@@ -36,7 +36,30 @@ _DEPTHS: dict[int, tuple[int, ...]] = {16: (8, 16), 32: (4, 8), 8: (16, 32), 4: 
 _DEPTHS_M8: dict[int, tuple[int, ...]] = {8: (16,), 4: (32,), 1: (128,), 64: (4,)}
 
 
-def fragment(instr: str, which: str) -> np.ndarray:
+class Fragment(np.ndarray):
+    """Owners of a register operand: an array of FRAGMENT records (rows, columns), which notebooks show as a picture.
+
+    ``title`` says of what; parts of it and arrays computed from it have none and no picture.
+    """
+
+    title: tuple[str, ...] = ()
+
+    def __array_finalize__(self, source: object) -> None:
+        self.title = ()
+
+    @classmethod
+    def of(cls, owners: np.ndarray, *title: str) -> Fragment:
+        found = owners.view(cls)
+        found.title = title
+        return found
+
+    def _repr_svg_(self) -> str | None:
+        from .pictures import draw_owners
+
+        return draw_owners(self, *self.title) if self.title else None
+
+
+def fragment(instr: str, which: str) -> Fragment:
     """Return the owner of every element of a register operand, as records (warp, lane, register, bit).
 
     ``wgmma.mma_async...``: ``"a"`` gives (64, K), ``"d"`` gives (64, N). ``mma.sync...``: ``"a"`` (M, K), ``"b"``
@@ -45,14 +68,21 @@ def fragment(instr: str, which: str) -> np.ndarray:
     wide, except for f64.
     PtxError for an instruction that sm_90a lacks, UsageError for an operand that it does not keep in registers.
     """
-    if instr.startswith("wgmma"):
-        return _wgmma(instr, which)
-    if instr.startswith("mma"):
-        return _mma(instr, which)
     match = _MATRIX_MOVE.fullmatch(instr)
-    if match:
-        return _matrix_move(match, which)
-    raise PtxError(f"instruction must be wgmma.mma_async, mma.sync or a matrix move of m8n8 b16, not {instr}")
+    if instr.startswith("wgmma"):
+        owners, axes = _wgmma(instr, which), "mk" if which == "a" else "mn"
+    elif instr.startswith("mma"):
+        owners, axes = _mma(instr, which), {"a": "mk", "b": "nk"}.get(which, "mn")
+    elif match:
+        owners, axes = _matrix_move(match, which), ""
+    else:
+        raise _unknown(instr)
+    name = f"{instr.split('.')[0]} operand {which}, {' x '.join(map(str, owners.shape))}"
+    return Fragment.of(owners, name, instr, f"Rows are {axes[0]}, columns {axes[1]}." if axes else "Rows as in shared memory.")
+
+
+def _unknown(instr: str) -> PtxError:
+    return PtxError(f"instruction must be wgmma.mma_async, mma.sync or a matrix move of m8n8 b16, not {instr}")
 
 
 def inverse(fragment: np.ndarray) -> dict[tuple[int, int, int], list[tuple[int, int]]]:

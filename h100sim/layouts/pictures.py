@@ -1,4 +1,4 @@
-"""Pictures of layouts as SVG text: swizzles, fragments, wgmma descriptors, bank conflicts, TMA boxes.
+"""Pictures of layouts as SVG text: swizzles, fragments, wgmma descriptors, layouts of the algebra, bank conflicts, TMA boxes.
 
 Every picture states its unit (bytes or elements) and what its labels mean; each cell says more on hover. Large tiles
 are cut after the part that repeats, and the caption says so.
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from h100sim.errors import UsageError
+from h100sim.layouts.algebra import Layout
+from h100sim.layouts.banks import banks, wavefronts
 from h100sim.layouts.descriptor import MatrixDescriptor, operand_addresses, operand_shape
 from h100sim.layouts.fragments import fragment
 from h100sim.layouts.svg import TINTS, WARNING, Drawing
@@ -23,7 +25,13 @@ if TYPE_CHECKING:
     from h100sim.tma.tensor_map import TensorMap
 
 _ROWS_SHOWN = 64
+_BANKS_LEFT = 80
+#: What waits in a picture of banks.
+_WAITS = "#f0a070"
 _CHUNK_WIDTH, _ROW_HEIGHT = 62, 18
+#: Neighbours that one lane holds, per row of a fragment, and how wide they are drawn: 64 columns of an accumulator.
+_RUNS_SHOWN, _OWNER_WIDTH = 32, 36
+_COLUMNS_SHOWN = 64
 
 
 def draw_swizzle(rows: int, columns: int, element_bytes: int, swizzle: str | int, base: int = 0) -> str:
@@ -75,32 +83,45 @@ def draw_swizzle(rows: int, columns: int, element_bytes: int, swizzle: str | int
 
 
 def draw_fragment(instr: str, which: str) -> str:
-    """Draw which lane holds each element of a register operand (see :func:`h100sim.layouts.fragments.fragment`)."""
+    """Draw which lane and register hold each element of a register operand (see
+    :func:`h100sim.layouts.fragments.fragment`)."""
     owners = fragment(instr, which)
+    return draw_owners(owners, *owners.title)
+
+
+def draw_owners(owners: np.ndarray, title: str, *captions: str) -> str:
+    """Draw which lane and register hold each element; ``owners``: FRAGMENT records (rows, columns)."""
     rows, columns = owners.shape
     run = _runs(owners[0])[0][1]
-    shown = owners[:, : 16 * run]
-    captions = [
-        instr,
-        "Rows and columns in elements. Label: the lane that holds the elements. Colour: the first register, modulo 8.",
-        *([f"Columns 0 to {16 * run - 1} of {columns}; the pattern repeats."] if 16 * run < columns else []),
-    ]
-    drawing = Drawing(f"{instr.split('.')[0]} operand {which}, {rows} x {columns}", tuple(captions))
-    size, right = 44 / run, 30 + 44 * shown.shape[1] / run
-    for first, last in _runs(shown[0]):
-        drawing.text(30 + size * (first + last) / 2, 12, str(first) if run == 1 else f"{first}-{last - 1}", "m")
+    shown = owners[:, : _RUNS_SHOWN * run]
+    is_move = "matrix" in title.split(" ")[0]
+    per_block = 8 if is_move else 16
+    captions = (
+        *captions[:-1],
+        f"{captions[-1]} In elements. Label: lane : first register that holds them. Colour: that register, modulo 8.",
+        *([f"Columns 0 to {shown.shape[1] - 1} of {columns}."] if shown.shape[1] < columns else []),
+    )
+    drawing = Drawing(title, captions)
+    right = 30 + _OWNER_WIDTH * len(_runs(shown[0]))
+    drawing.text(0, 12, "row")
+    for i, (first, last) in enumerate(_runs(shown[0])):
+        label = str(first) if last == first + 1 else f"{first}-{last - 1}"
+        drawing.text(30 + _OWNER_WIDTH * (i + 0.5), 12, label, "m")
     for r in range(rows):
-        y = 18 + _ROW_HEIGHT * r + 6 * (r // 16)
+        y = 18 + _ROW_HEIGHT * r + 6 * (r // per_block)
         drawing.text(24, y + 13, str(r), "e")
-        if r % 16 == 0 and rows > 16:
-            drawing.text(right + 8, y + 13, f"warp {r // 16}")
-        for first, last in _runs(shown[r]):
-            _draw_owner(drawing, 30 + size * first, y, size * (last - first), (r, first), shown[r, first:last])
+        if r % per_block == 0 and rows > per_block:
+            block = f"matrix {r // per_block}" if is_move else f"warp {owners['warp'][r, 0]}"
+            drawing.text(right + 8, y + 13, block)
+        cells = (
+            (30 + _OWNER_WIDTH * i, *_owner((r, first), shown[r, first:last])) for i, (first, last) in enumerate(_runs(shown[r]))
+        )
+        drawing.row(y, _OWNER_WIDTH, _ROW_HEIGHT, cells)
     return drawing.to_svg()
 
 
-def _draw_owner(drawing: Drawing, x: float, y: float, width: float, at: tuple[int, int], owners: np.ndarray) -> None:
-    """Draw neighbours in a row that one lane holds; ``at``: row and first column."""
+def _owner(at: tuple[int, int], owners: np.ndarray) -> tuple[str, str, str]:
+    """Return (label, tooltip, class) of neighbours in a row that one lane holds; ``at``: row and first column."""
     held = sorted({int(x) for x in owners["register"]})
     registers = f"register {held[0]}" if len(held) == 1 else f"registers {held[0]}-{held[-1]}"
     bits = sorted({int(x) for x in owners["bit"]})
@@ -109,7 +130,7 @@ def _draw_owner(drawing: Drawing, x: float, y: float, width: float, at: tuple[in
     columns = f"column {first}" if len(owners) == 1 else f"columns {first}-{first + len(owners) - 1}"
     warp, lane = owners["warp"][0], owners["lane"][0]
     tooltip = f"row {row}, {columns}\nwarp {warp}, lane {lane}, {registers}{where}"
-    drawing.cell(x, y, width, _ROW_HEIGHT, str(lane), tooltip, f"c{held[0] % 8}")
+    return f"{lane}:{held[0]}", tooltip, f"c{held[0] % 8}"
 
 
 def _runs(row: np.ndarray) -> list[tuple[int, int]]:
@@ -139,9 +160,7 @@ def draw_descriptor(instr: str, which: str, descriptor: int | MatrixDescriptor, 
         f"{f'k and first {side.lower()}' if transpose else f'{side.lower()} and first k'}. Colour: the core matrix.",
         *([f"The first {len(shown)} of {len(lines)} lines that it touches."] if len(shown) < len(lines) else []),
     )
-    drawing = Drawing(
-        f"wgmma operand {which.upper()} of {element}, {addresses.shape[0]} x {addresses.shape[1]}", captions
-    )
+    drawing = Drawing(f"wgmma operand {which.upper()} of {element}, {addresses.shape[0]} x {addresses.shape[1]}", captions)
     drawing.text(0, 12, "address \\ banks")
     for place in range(8):
         drawing.text(100 + _CHUNK_WIDTH * (place + 0.5), 12, f"{4 * place}-{4 * place + 3}", "m")
@@ -159,9 +178,7 @@ def draw_descriptor(instr: str, which: str, descriptor: int | MatrixDescriptor, 
     return drawing.to_svg()
 
 
-def _operand_chunks(
-    addresses: np.ndarray, bits: int, transpose: bool, side: str
-) -> Iterator[tuple[str, str, int, int]]:
+def _operand_chunks(addresses: np.ndarray, bits: int, transpose: bool, side: str) -> Iterator[tuple[str, str, int, int]]:
     """Yield (label, words, core matrix, address) of every 16-byte chunk of an operand (rows, K)."""
     rows, depth = addresses.shape
     per_chunk = 128 // bits
@@ -177,9 +194,7 @@ def _operand_chunks(
                 yield f"{r}, {k}", words, r // 8 + k // per_chunk * (rows // 8), int(addresses[r, k])
 
 
-def _draw_chunk(
-    drawing: Drawing, x: float, y: float, address: int, chunks: dict[int, list[tuple[str, str, int]]]
-) -> None:
+def _draw_chunk(drawing: Drawing, x: float, y: float, address: int, chunks: dict[int, list[tuple[str, str, int]]]) -> None:
     held = chunks.get(address, [])
     if not held:
         drawing.cell(x, y, _CHUNK_WIDTH, _ROW_HEIGHT, "", f"address {address:#x}: not touched", 'fill="#f3f4f6"')
@@ -192,53 +207,76 @@ def _draw_chunk(
     drawing.cell(x, y, _CHUNK_WIDTH, _ROW_HEIGHT, label, words, f"c{group % 8}")
 
 
-def bank_passes(addresses: Sequence[int], width_bytes: int) -> list[dict[int, dict[int, list[int]]]]:
-    """Return, for each group of lanes served together, bank -> 4-byte word -> lanes.
-
-    Groups are 32, 16 or 8 lanes for accesses of at most 4, 8 or 16 bytes. A group needs as many passes as the fullest
-    bank has words. Assumed: lanes are grouped in order (NVIDIA documents it for older chips only).
-    """
-    if width_bytes not in (1, 2, 4, 8, 16):
-        raise UsageError(f"access width must be 1, 2, 4, 8 or 16 bytes, not {width_bytes}")
-    per_group = 32 * 4 // max(width_bytes, 4)
-    groups: list[dict[int, dict[int, list[int]]]] = []
-    for first in range(0, len(addresses), per_group):
-        banks: dict[int, dict[int, list[int]]] = {}
-        for lane, address in enumerate(addresses[first : first + per_group], first):
-            for word in range(int(address) // 4, (int(address) + width_bytes + 3) // 4):
-                banks.setdefault(word % 32, {}).setdefault(word, []).append(lane)
-        groups.append(banks)
-    return groups
-
-
-def draw_banks(addresses: Sequence[int], width_bytes: int, title: str = "Shared-memory access of a warp") -> str:
+def draw_banks(addresses: Sequence[int], width_bytes: int, kind: str = "load") -> str:
     """Draw which lanes of a warp meet in which bank: more than one word in a bank is a conflict.
 
-    ``addresses``: shared byte address of each lane; ``width_bytes``: bytes that each lane accesses.
+    Arguments as in :func:`h100sim.layouts.banks.wavefronts`.
     """
-    groups = bank_passes(addresses, width_bytes)
-    passes = [max(len(words) for words in banks.values()) for banks in groups]
+    taken, least = wavefronts(addresses, width_bytes, kind)
+    groups = banks(addresses, width_bytes, kind)
+    together = 32 // len(groups) if kind != "matrix" else 8
+    lanes = len([address for address in addresses if address >= 0])
     captions = (
-        f"32 banks of 4 bytes; {len(addresses)} lanes access {width_bytes} bytes each. A cell is a 4-byte word. "
-        "Label: its first lane, + if several lanes share it.",
-        f"{sum(passes)} passes, {len(groups)} if there were no conflicts. Orange: waits for another word of its bank.",
+        f"32 banks of 4 bytes; {lanes} {'rows of matrices' if kind == 'matrix' else 'lanes'}, {kind}, "
+        f"{width_bytes} byte{'s' * (width_bytes > 1)} each, "
+        f"{together} of them served together.",
+        f"{taken} wavefront{'s' * (taken > 1)}, {least} without bank conflicts. A line is a wavefront, a cell a word of "
+        "4 bytes. Label: its first lane, + if several share it.",
     )
+    title = f"Bank conflicts: {taken} wavefronts instead of {least}" if taken > least else "No bank conflicts"
     drawing = Drawing(title, captions)
-    size, y = 30, 18.0
+    drawing.legend(0, 0, [("c0", "served first"), (f'fill="{_WAITS}"', "waits for another word of its bank")])
+    size, y = 30, 44.0
     for bank in range(32):
-        drawing.text(100 + size * (bank + 0.5), 12, str(bank), "m")
-    drawing.text(0, 12, "bank")
-    for g, banks in enumerate(groups):
-        per_group = -(-len(addresses) // len(groups))
-        drawing.text(0, y + 13, f"lanes {g * per_group}-{min((g + 1) * per_group, len(addresses)) - 1}")
-        for bank, words in banks.items():
-            for turn, (word, lanes) in enumerate(sorted(words.items())):
-                label = f"{lanes[0]}{'+' if len(lanes) > 1 else ''}"
-                tooltip = f"address {4 * word:#x}, bank {bank}, pass {turn}\nlanes {', '.join(map(str, lanes))}"
-                fill = TINTS[0] if turn == 0 else "#f0a070"
-                x = 100 + size * bank
-                drawing.cell(x, y + _ROW_HEIGHT * turn, size, _ROW_HEIGHT, label, tooltip, f'fill="{fill}"')
-        y += _ROW_HEIGHT * passes[g] + 8
+        drawing.text(_BANKS_LEFT + size * (bank + 0.5), 38, str(bank), "m")
+    drawing.text(0, 38, "bank")
+    for g, held in enumerate(groups):
+        turns = max((len(words) for words in held.values()), default=1)
+        drawing.text(0, y + 13, f"lanes {g * together}-{(g + 1) * together - 1}")
+        for turn in range(turns):
+            _draw_wavefront(drawing, y, turn, held, size)
+            y += _ROW_HEIGHT
+        y += 8
+    return drawing.to_svg()
+
+
+def _draw_wavefront(drawing: Drawing, y: float, turn: int, held: dict[int, dict[int, list[int]]], size: int) -> None:
+    for bank in range(32):
+        words = sorted(held.get(bank, {}).items())
+        x = _BANKS_LEFT + size * bank
+        if turn >= len(words):
+            drawing.cell(x, y, size, _ROW_HEIGHT, "", "", 'fill="#f3f4f6"')
+            continue
+        word, lanes = words[turn]
+        label = f"{lanes[0]}{'+' if len(lanes) > 1 else ''}"
+        tooltip = f"address {4 * word:#x}, bank {bank}, wavefront {turn} of its group\nlanes {', '.join(map(str, lanes))}"
+        drawing.cell(x, y, size, _ROW_HEIGHT, label, tooltip, f'fill="{TINTS[0] if turn == 0 else _WAITS}"')
+
+
+def draw_layout(layout: Layout) -> str:
+    """Draw the offsets of a layout: its first mode downwards, its second one to the right."""
+    modes = layout.modes
+    if len(modes) > 2:
+        raise UsageError(f"layout of a picture must have 1 or 2 modes, not {len(modes)}")
+    down, across = modes if len(modes) == 2 else (Layout(1, 0), modes[0])
+    rows, columns = min(down.size, _ROWS_SHOWN), min(across.size, _COLUMNS_SHOWN)
+    is_cut = (rows, columns) != (down.size, across.size)
+    captions = (
+        f"Layout {layout}: {layout.size} coordinates, offsets in elements from 0 to {layout.cosize - 1}.",
+        "Down: the first mode; to the right: the second. Label: the offset. Colour: the offset, modulo 8."
+        if len(modes) == 2
+        else "Label: the offset. Colour: the offset, modulo 8.",
+        *([f"The first {rows} x {columns} of {down.size} x {across.size}."] if is_cut else []),
+    )
+    drawing = Drawing(f"Layout {layout}", captions)
+    for c in range(columns):
+        drawing.text(30 + _OWNER_WIDTH * (c + 0.5), 12, str(c), "m")
+    for r in range(rows):
+        y = 18 + _ROW_HEIGHT * r
+        drawing.text(24, y + 13, str(r), "e")
+        offsets = [down(r) + across(c) for c in range(columns)]
+        cells = ((30 + _OWNER_WIDTH * c, str(at), f"({r}, {c}): offset {at}", f"c{at % 8}") for c, at in enumerate(offsets))
+        drawing.row(y, _OWNER_WIDTH, _ROW_HEIGHT, cells)
     return drawing.to_svg()
 
 
@@ -268,8 +306,7 @@ def draw_box(m: TensorMap, coords: Sequence[int]) -> str:
     drawing = Drawing(
         f"Box of {' x '.join(map(str, m.box))} {m.dtype} in a tensor of {' x '.join(map(str, m.dims))}",
         (
-            "In elements, innermost dimension first (to the right); to scale"
-            + ("." if scale[0] == scale[1] else " on each axis."),
+            "In elements, innermost dimension first (to the right); to scale" + ("." if scale[0] == scale[1] else " on each axis."),
             f"Box at {', '.join(map(str, coords))}. Of this plane {inside:,} of {box[0] * box[1]:,} elements lie in "
             f"the tensor; the rest are filled with {'NaNs' if m.oob_fill == 'nan' else 'zeros'}. "
             f"A copy of the box counts {m.box_bytes:,} bytes.",

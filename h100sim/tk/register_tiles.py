@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from ..dtypes import ElementType
+from ..layouts.fragments import FRAGMENT, Fragment
 from .builder import Scope, current, require_owner, require_scope, usage
 from .control import lane
 from .scalars import Int
@@ -53,6 +56,26 @@ class RegisterTile:
 
     def __str__(self) -> str:
         return f"rt<{self.dtype}, {self.rows}, {self.cols}{', col' if self.layout == 'col' else ''}>"
+
+    def fragment(self) -> Fragment:
+        """Return which lane and register hold each element, as records (rows, cols) of ``h100sim.fragment``."""
+        row, col = np.indices((self.rows, self.cols))
+        tile = row // BASE_ROWS * self.width + col // base_cols(self.dtype)
+        if self.layout == "col":
+            row, col = col, row
+        half = base_cols(self.dtype) // 2
+        per_register = half // 4
+        k, e = row % 16 // 8 + 2 * (col % (2 * half) // half), col % per_register
+        owner = np.zeros((self.rows, self.cols), FRAGMENT)
+        owner["lane"] = 4 * (row % 8) + col % half // per_register
+        if self.dtype is fl:
+            owner["register"] = tile * 8 + 2 * k + e
+        else:
+            owner["register"], owner["bit"] = tile * 4 + k, e * 8 * self.dtype.size_bytes
+        return Fragment.of(owner, str(self), "Rows and columns of one warp.")
+
+    def _repr_svg_(self) -> str | None:
+        return self.fragment()._repr_svg_()
 
     @property
     def registers(self) -> tuple[str, ...]:

@@ -131,6 +131,12 @@ class SharedTile:
     def name(self) -> str:
         return current().name_of(self.root or self, "st")
 
+    def _repr_svg_(self) -> str:
+        """Where its elements lie, from the beginning of the tile."""
+        from ..layouts.pictures import draw_swizzle
+
+        return draw_swizzle(self.rows, self.cols, self.dtype.size_bytes, self.swizzle)
+
     def __str__(self) -> str:
         return f"st<{self.dtype}, {self.rows}, {self.cols}>"
 

@@ -9,8 +9,9 @@ tests/data/tensor_map_encode.npz.
 
 from __future__ import annotations
 
+import html
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 import numpy as np
@@ -127,6 +128,19 @@ class TensorMap:
 
     def __bytes__(self) -> bytes:
         return encode_words(self).tobytes()
+
+    def _repr_svg_(self) -> str | None:
+        """The box at the origin of the tensor, where there is such a picture."""
+        from h100sim.layouts.pictures import draw_box
+
+        return None if self.is_im2col or self.interleave != "none" else draw_box(self, [0] * self.rank)
+
+    def _repr_html_(self) -> str:
+        """The fields and the picture."""
+        shown = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) not in ((), 0)}
+        shown["address"] = f"{self.address:#x}"
+        rows = "".join(f"<tr><th>{name}</th><td>{html.escape(str(value))}</td></tr>" for name, value in shown.items())
+        return f"<table>{rows}</table>{self._repr_svg_() or ''}"
 
     @property
     def rank(self) -> int:

@@ -20,6 +20,7 @@ WGMMA = "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16"
         ["fragment", WGMMA, "d"],
         ["descriptor", WGMMA, "b", "0x4000004000010040"],
         ["banks", "stride:8", "--width", "8"],
+        ["algebra", "(8,8):(8,1)", "--divide", "(2,4)"],
         ["box", "map:zeros:bf16:256x256;box=64x64;swizzle=128B", "--at", "224,192"],
     ],
     ids=lambda words: words[0],
@@ -51,3 +52,19 @@ def test_the_numbers_behind_a_swizzle(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_wrong_usage(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert execute_command(["layout", *words]) == 2
     assert capsys.readouterr().err.startswith(f"h100sim: {message}")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["algebra", "(6,2):(8,2)", "--compose", "(4,3):(3,1)"], {"layout": "((2,2),3):((24,2),8)"}),
+        (["algebra", "4:2", "--complement", "24"], {"layout": "(2,3):(1,8)", "offsets": [0, 1, 8, 9, 16, 17]}),
+        (["algebra", "(4,8):(8,1)", "--inverse"], {"layout": "(8,4):(4,1)"}),
+        (["banks", "stride:128", "--kind", "matrix"], {"wavefronts": 32, "without_conflicts": 4}),
+        (["banks", "stride:128", "--kind", "matrix", "--swizzle", "128B"], {"wavefronts": 4, "without_conflicts": 4}),
+    ],
+)
+def test_the_numbers_behind(words: list[str], expected: dict, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute_command(["layout", *words, "-o", str(tmp_path / "s.svg"), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert {key: answer[key] for key in expected} == expected

@@ -123,13 +123,20 @@ def test_the_examples_of_the_manual():
 def test_errors_name_the_value():
     with pytest.raises(UsageError, match=r"^layout stride must nest as its shape \(4,8\), not 1$"):
         Layout((4, 8), 1)
-    with pytest.raises(
-        UsageError, match=r"^composition stride 4 must divide the shape of \(6,2\):\(8,2\) or be divided"
-    ):
+    with pytest.raises(UsageError, match=r"^composition stride 4 must divide the shape of \(6,2\):\(8,2\) or be divided"):
         composition(Layout((6, 2), (8, 2)), Layout(3, 4))
-    with pytest.raises(
-        UsageError, match=r"^complement layout must hit no offset twice and nest its strides, not \(2,2\)"
-    ):
+    with pytest.raises(UsageError, match=r"^complement layout must hit no offset twice and nest its strides, not \(2,2\)"):
         complement(Layout((2, 2), (1, 1)), 8)
     with pytest.raises(UsageError, match=r"^coordinate must have 2 entries for shape \(4,8\), not 3$"):
         Layout((4, 8))(1, 2, 3)
+
+
+@given(layouts())
+def test_a_layout_reads_what_it_writes(a):
+    assert Layout.parse(str(a)) == a
+
+
+@pytest.mark.parametrize("text", ["", "(4,8", "4:x", "1:2:3", "__import__('os')"])
+def test_what_is_no_layout_is_refused(text):
+    with pytest.raises(UsageError, match=r"^layout must be shape:stride such as \(4,8\):\(1,4\), not "):
+        Layout.parse(text)

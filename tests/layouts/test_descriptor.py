@@ -56,14 +56,10 @@ def test_gathering_reads_the_bits_at_the_captured_addresses(key):
 def test_gathering_names_the_first_address_outside():
     descriptor = MatrixDescriptor(1024, 16, 1024, "128B")
     out = np.zeros((64, 16), np.uint32)
-    assert (
-        gather_operand(np.uint64(descriptor.encode()).astype(np.int64), False, 2, np.zeros(4096, np.uint8), out) == 4096
-    )
+    assert gather_operand(np.uint64(descriptor.encode()).astype(np.int64), False, 2, np.zeros(4096, np.uint8), out) == 4096
 
 
-@given(
-    st.integers(0, 0x3FFF), st.integers(0, 0x3FFF), st.integers(0, 0x3FFF), st.sampled_from(MODES), st.integers(0, 7)
-)
+@given(st.integers(0, 0x3FFF), st.integers(0, 0x3FFF), st.integers(0, 0x3FFF), st.sampled_from(MODES), st.integers(0, 7))
 def test_decode_undoes_encode(start, leading, stride, mode, base):
     descriptor = MatrixDescriptor(start << 4, leading << 4, stride << 4, mode, base)
     assert MatrixDescriptor.decode(descriptor.encode()) == descriptor

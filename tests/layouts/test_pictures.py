@@ -1,11 +1,15 @@
 import re
+import time
 from xml.etree import ElementTree
 
 import pytest
 
 from h100sim.errors import UsageError
+from h100sim.layouts.algebra import Layout
 from h100sim.layouts.descriptor import MatrixDescriptor
-from h100sim.layouts.pictures import bank_passes, draw_banks, draw_box, draw_descriptor, draw_fragment, draw_swizzle
+from h100sim.layouts.fragments import fragment
+from h100sim.layouts.pictures import draw_banks, draw_box, draw_descriptor, draw_fragment, draw_layout, draw_swizzle
+from h100sim.layouts.swizzle import swizzle
 from h100sim.tma import TensorMap
 
 WGMMA = "wgmma.mma_async.sync.aligned."
@@ -51,20 +55,34 @@ def test_a_descriptor_that_reads_a_chunk_twice_says_so():
     assert svg.count(">2 chunks<") == 8
 
 
-@pytest.mark.parametrize(
-    ("stride", "width", "passes"),
-    [(4, 4, [1]), (128, 4, [32]), (8, 4, [2]), (0, 4, [1]), (8, 8, [1, 1]), (16, 16, [1] * 4), (128, 16, [8] * 4)],
-)
-def test_passes_of_an_access(stride, width, passes):
-    groups = bank_passes([stride * lane for lane in range(32)], width)
-    assert [max(map(len, banks.values())) for banks in groups] == passes
+def test_a_matrix_move_has_matrices_and_a_product_has_warps():
+    move = draw_fragment("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", "d")
+    assert "matrix 3" in move and ">warp " not in move
+    assert ">warp 3<" in draw_fragment(WGMMA + "m64n8k16.f16.f16.f16", "d")
 
 
-def test_the_swizzle_frees_a_column_of_chunks_from_conflicts():
-    rows = [128 * r for r in range(8)]
-    swizzled = [address ^ (address >> 7 & 7) << 4 for address in rows]
-    assert max(map(len, bank_passes(rows, 16)[0].values())) == 8
-    assert max(map(len, bank_passes(swizzled, 16)[0].values())) == 1
+def test_a_64x64_accumulator_is_drawn_whole_and_soon():
+    svg = draw_fragment(WGMMA + "m64n64k16.f32.bf16.bf16", "d")
+    assert svg.count("<title>") == 64 * 32 and len(svg) <= 300_000
+    assert "row 63, columns 62-63\nwarp 3, lane 31, registers 30-31" in svg
+    start = time.perf_counter()
+    draw_fragment(WGMMA + "m64n64k16.f32.bf16.bf16", "d")
+    assert time.perf_counter() - start < 0.2
+
+
+def test_a_picture_of_banks_counts_wavefronts_as_silicon_does():
+    rows = [128 * row for row in range(8)]
+    assert "8 wavefronts, 1 without bank conflicts" in draw_banks(rows, 16, "matrix")
+    swizzled = [swizzle(address, "128B") for address in rows]
+    assert "1 wavefront, 1 without bank conflicts" in draw_banks(swizzled, 16, "matrix")
+    pairs = [8 * (lane // 2) for lane in range(32)]
+    assert "32 of them served together" in draw_banks(pairs, 8, "load")
+    assert "16 of them served together" in draw_banks(pairs, 8, "store")
+
+
+def test_the_style_of_a_picture_stays_in_it():
+    style = re.search("<style>(.*)</style>", draw_swizzle(8, 64, 2, "128B"))[1]
+    assert all(rule.startswith(".h100sim ") for rule in style.split("}") if rule)
 
 
 def test_the_box_counts_what_lies_in_the_tensor():
@@ -77,3 +95,38 @@ def test_what_cannot_be_drawn_is_refused():
         draw_swizzle(8, 3, 2, "none")
     with pytest.raises(UsageError, match=r"^access width must be 1, 2, 4, 8 or 16 bytes, not 3$"):
         draw_banks([0], 3)
+
+
+def test_a_layout_shows_its_offsets():
+    svg = draw_layout(Layout((4, 8), (8, 1)))
+    assert "(3, 7): offset 31" in svg and "offsets in elements from 0 to 31" in svg
+    assert "(0, 3): offset 6" in draw_layout(Layout(4, 2))
+    with pytest.raises(UsageError, match=r"^layout of a picture must have 1 or 2 modes, not 3$"):
+        draw_layout(Layout((2, 2, 2)))
+
+
+NOTEBOOK = {
+    "layout": (Layout((4, 8)), "Layout (4,8):(1,4)"),
+    "fragment": (fragment(WGMMA + "m64n8k16.f32.f16.f16", "a"), "wgmma operand a, 64 x 16"),
+    "descriptor": (MatrixDescriptor(1024, 16, 1024, "128B"), "wgmma operand B of bf16, 64 x 16"),
+    "map": (TensorMap.tiled("bf16", 0, [64, 64], [128], [64, 64]), "Box of 64 x 64 bf16 in a tensor of 64 x 64"),
+}
+
+
+@pytest.mark.parametrize("name", NOTEBOOK)
+def test_notebooks_show_a_picture(name):
+    value, title = NOTEBOOK[name]
+    assert f">{title}<" in value._repr_svg_()
+    ElementTree.fromstring(value._repr_svg_())
+
+
+def test_notebooks_show_the_fields_of_a_tensor_map():
+    m = TensorMap.im2col("f16", 4096, [64, 8, 8, 2], [128, 1024, 8192], [-1, -1], [1, 1], 64, 32)
+    assert m._repr_svg_() is None
+    assert "<th>lower_corner</th><td>(-1, -1)</td>" in m._repr_html_() and "<td>0x1000</td>" in m._repr_html_()
+    assert "<svg" in NOTEBOOK["map"][0]._repr_html_()
+
+
+def test_a_part_of_a_fragment_has_no_picture():
+    owners = fragment(WGMMA + "m64n8k16.f32.f16.f16", "a")
+    assert owners[:16]._repr_svg_() is None and owners["lane"]._repr_svg_() is None
