@@ -5,18 +5,23 @@ import pytest
 
 from h100sim import tk
 from h100sim.layouts.fragments import accumulator, fragment, multiplicand
+from h100sim.tk.builder import Scope
 from h100sim.tk.register_tiles import RegisterTile
 
 WGMMA = "wgmma.mma_async.sync.aligned.m64n{}k{}.f32.{}.{}"
 
 
+def rt(dtype, rows, cols, layout="row"):
+    return RegisterTile(dtype, rows, cols, layout, Scope("warp", (0,)))
+
+
 @pytest.mark.parametrize(
     ("tile", "expected"),
     [
-        (RegisterTile(tk.fl, 16, 64), accumulator(16, 64, 32)),
-        (RegisterTile(tk.bf16, 16, 64), multiplicand(16, 64, 16)),
-        (RegisterTile(tk.fp8e4m3, 16, 64), multiplicand(16, 64, 8)),
-        (RegisterTile(tk.bf16, 16, 16, "col"), fragment("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", "b")),
+        (rt(tk.fl, 16, 64), accumulator(16, 64, 32)),
+        (rt(tk.bf16, 16, 64), multiplicand(16, 64, 16)),
+        (rt(tk.fp8e4m3, 16, 64), multiplicand(16, 64, 8)),
+        (rt(tk.bf16, 16, 16, "col"), fragment("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", "b")),
     ],
     ids=str,
 )
@@ -33,7 +38,7 @@ def test_a_register_tile_is_the_fragment_of_the_instructions_that_use_it(tile, e
 @pytest.mark.parametrize("layout", ["row", "col"])
 @pytest.mark.parametrize("dtype", [tk.bf16, tk.fl])
 def test_every_register_bit_holds_one_element(dtype, layout):
-    owners = RegisterTile(dtype, 32, 48, layout).fragment()
+    owners = rt(dtype, 32, 48, layout).fragment()
     assert len(np.unique(owners)) == owners.size
     assert owners["register"].max() + 1 == owners.size * dtype.size_bytes // 4 // 32
 
