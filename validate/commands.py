@@ -72,6 +72,14 @@ def _parser() -> argparse.ArgumentParser:
     inputs.add_argument("--out", type=Path, help="folder for the results of a GPU")
     inputs.set_defaults(run=_exhaustive)
 
+    speed = commands.add_parser("throughput", help="time programs on a GPU, beside cuBLAS and PyTorch's attention")
+    speed.add_argument("--out", type=Path, help="folder for the results")
+    speed.set_defaults(run=_throughput)
+
+    lessons = commands.add_parser("lessons", help="time the kernels of the lessons on a GPU")
+    lessons.add_argument("--out", type=Path, help="folder for the results")
+    lessons.set_defaults(run=_lessons)
+
     report = commands.add_parser("report", help="compare the simulator with the committed captures")
     report.set_defaults(run=_report)
 
@@ -81,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--seed", type=int, default=0)
     for command in (probe, captured, maps):
         command.add_argument("--out", type=Path, help="folder for the results")
-    for command in (probe, captured, maps, both, inputs, report):
+    for command in (probe, captured, maps, both, inputs, speed, lessons, report):
         command.add_argument("--json", action="store_true")
     return parser
 
@@ -111,6 +119,28 @@ def _probe(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
         if not options.json:
             print(_probe_text(answer, None if options.on == "gpu" else probes.silicon_answer(name)))
     return 0, {"status": "clean", "answers": answers}
+
+
+def _throughput(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
+    from . import throughput
+
+    return _written(options, "throughput", throughput.measure(), throughput.as_text)
+
+
+def _lessons(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
+    from . import lesson_times
+
+    return _written(options, "lesson_times", lesson_times.measure(), lesson_times.as_text)
+
+
+def _written(options: argparse.Namespace, name: str, answer: dict[str, Any], as_text: Any) -> tuple[int, dict[str, Any]]:
+    """Write an answer into the folder of ``--out``, show it, and return it."""
+    if options.out:
+        options.out.mkdir(parents=True, exist_ok=True)
+        (options.out / f"{name}.json").write_text(json.dumps(answer, indent=1) + "\n")
+    if not options.json:
+        print(as_text(answer))
+    return 0, {"status": "clean", **answer}
 
 
 def _exhaustive(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:

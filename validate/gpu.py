@@ -204,6 +204,30 @@ def run(kernel: Any, arrays: Sequence[np.ndarray], *, record_clocks: bool = Fals
     )  # fmt: skip
 
 
+def times(kernel: Any, arrays: Sequence[np.ndarray], warm_ups: int, launches: int, timeout_s: float = 20.0) -> list[float]:
+    """Return the milliseconds of each of ``launches`` of a ``tk.Kernel`` on arrays that stay on the GPU, after others that
+    warm it up. The arrays are not read back.
+    """
+    cupy, driver = require()
+    memory = Memory()
+    args = kernel.launch_args(*arrays, address_of=memory.address_of)
+    loaded = _load(cupy, kernel.ptx).get_function(kernel.name)
+    loaded.max_dynamic_shared_size_bytes = kernel.shared_bytes
+    function = driver.CUfunction(int(loaded.kernel.ptr))
+    values, pointers = _parameters(driver, function, args, memory)
+    config = _config(driver, function, kernel.grid, kernel.block, kernel.cluster, kernel.shared_bytes)
+    found = []
+    for _ in range(warm_ups + launches):
+        begin, end = cupy.cuda.Event(), cupy.cuda.Event()
+        begin.record()
+        _check(driver.cuLaunchKernelEx(config, function, ctypes.addressof(pointers), 0)[0], kernel.name)
+        end.record()
+        _wait(driver, kernel.name, timeout_s)
+        found.append(cupy.cuda.get_elapsed_time(begin, end))
+    del values
+    return found[warm_ups:]
+
+
 def poisoned(shape: Sequence[int], dtype: Any) -> np.ndarray:
     """Return an array of POISON bytes: what a kernel leaves unwritten shows."""
     return np.full(int(np.prod(shape)) * np.dtype(dtype).itemsize, POISON, np.uint8).view(dtype).reshape(tuple(shape))

@@ -155,5 +155,16 @@ def test_without_cupy_the_error_says_what_to_install(monkeypatch: pytest.MonkeyP
         gpu.require()
 
 
+def test_launches_are_timed_on_arrays_that_stay(driver: FakeDriver) -> None:
+    array = np.zeros(16, np.uint8)
+    kernel = SimpleNamespace(
+        ptx="", name="k", grid=(2, 1, 1), block=(32, 1, 1), cluster=(1, 1, 1), shared_bytes=0,
+        launch_args=lambda *arrays, address_of: [address_of(arrays[0]), bytes(128), 7],
+    )  # fmt: skip
+    assert gpu.times(kernel, [array], warm_ups=2, launches=3) == [0.5] * 3
+    addresses = {raw[0] for _, raw in driver.launches}
+    assert len(driver.launches) == 5 and len(addresses) == 1 and array[0] == 0
+
+
 def test_poison_fills_every_byte() -> None:
     assert gpu.poisoned((2, 3), np.float32).view(np.uint8).tolist() == [[0xCD] * 12] * 2

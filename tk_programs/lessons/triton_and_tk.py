@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 import h100sim
+from h100sim import tk
 from tk_programs import gemm
 from tk_programs.lessons import toolchain
 from tk_programs.lessons.tables import table
@@ -19,6 +20,7 @@ from tk_programs.lessons.tables import table
 M = 512
 #: Both kernels: a matrix of 512, tiles of 128 x 128 x 64, 3 stages; Triton's warps all do the same work.
 SETTINGS = {"k": M, "n": M, "bm": 128, "bn": 128, "bk": 64, "stages": 3, "warps": 8}
+GRID = (M // SETTINGS["bm"], M // SETTINGS["bn"])
 #: What to count in a text: the start of an opcode.
 COUNTED = (
     "wgmma.mma_async", "wgmma.wait_group", "cp.async.bulk.tensor", "cp.async.cg", "mbarrier", "bar.sync", "ldmatrix",
@@ -26,18 +28,29 @@ COUNTED = (
 )  # fmt: skip
 
 
-def triton_kernel() -> tuple[str, dict[str, Any], float | None]:
-    """Return Triton's PTX, its launch, and the seconds that compiling took; None for the text that came with h100sim."""
-    if importlib.util.find_spec("triton") is not None:
-        from tk_programs.lessons import triton_gemm
+def tk_kernel() -> tk.Kernel:
+    """Return TK's kernel."""
+    tiles = {name: SETTINGS[name] for name in ("bm", "bn", "bk", "stages")}
+    return gemm.build(m=M, n=M, k=M, **tiles)
 
-        started = time.perf_counter()
-        ptx, launch = triton_gemm.compile_to_ptx(**SETTINGS)
-        return ptx, launch, time.perf_counter() - started
+
+def kept_triton_kernel() -> tuple[str, dict[str, Any]]:
+    """Return the PTX of Triton that comes with the lesson, and its launch."""
     here = Path(__file__).with_name("triton_gemm.ptx")
     kept = json.loads(here.with_suffix(".json").read_text())
     assert kept["settings"] == SETTINGS, "the PTX that comes with the lesson must be of the lesson's settings"
-    return here.read_text(), kept["launch"], None
+    return here.read_text(), kept["launch"]
+
+
+def triton_kernel() -> tuple[str, dict[str, Any], float | None]:
+    """Return Triton's PTX, its launch, and the seconds that compiling took; None for the text that came with h100sim."""
+    if importlib.util.find_spec("triton") is None:
+        return *kept_triton_kernel(), None
+    from tk_programs.lessons import triton_gemm
+
+    started = time.perf_counter()
+    ptx, launch = triton_gemm.compile_to_ptx(**SETTINGS)
+    return ptx, launch, time.perf_counter() - started
 
 
 def run_triton(ptx: str, launch: dict[str, Any], a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, h100sim.Run]:
@@ -47,8 +60,7 @@ def run_triton(ptx: str, launch: dict[str, Any], a: np.ndarray, b: np.ndarray) -
     c = np.zeros((M, M), a.dtype)
     # The last two parameters are scratch memory, for the profiler and for tensor maps: this kernel has neither.
     scratch = np.zeros(256, np.uint8)
-    grid = (M // SETTINGS["bm"], M // SETTINGS["bn"])
-    run = function(grid, (launch["threads"],), [a, b, c, scratch, scratch], shared_mem=launch["shared_bytes"])
+    run = function(GRID, (launch["threads"],), [a, b, c, scratch, scratch], shared_mem=launch["shared_bytes"])
     return c, run
 
 
@@ -78,7 +90,7 @@ def measure(folder: Path | None = None) -> dict[str, Any]:
     """Run both kernels on the same matrices."""
     a, b = gemm.inputs(0, m=M, n=M, k=M)
     started = time.perf_counter()
-    kernel = gemm.build(m=M, n=M, k=M, bm=SETTINGS["bm"], bn=SETTINGS["bn"], bk=SETTINGS["bk"], stages=SETTINGS["stages"])
+    kernel = tk_kernel()
     seconds = time.perf_counter() - started
     c = kernel.run(a, b)
     run = kernel.last_run
