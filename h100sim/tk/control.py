@@ -22,6 +22,8 @@ def range_(*bounds: Scalar) -> Iterator[Int]:
 
     The bounds are read once. Values made in the body are new in each iteration; carry state in ``tk.var`` or
     ``tk.ring``.
+
+    PTX: ``setp``, ``bra``, ``add``.
     """
     if not 1 <= len(bounds) <= 3:
         raise usage(f"tk.range must be given one to three bounds, not {len(bounds)}")
@@ -156,7 +158,7 @@ def _branch(kind: str, condition: Pred, negation: str) -> Iterator[None]:
 @contextmanager
 def warpgroups(*ranks: int, name: str | None = None) -> Iterator[Int | int]:
     """Execute the body in the given warpgroups of the CTA, as the role ``name``; gives the index among them (0, 1,
-    ...).
+    ...). PTX: ``setp``, ``bra``.
     """
     scope = require_scope("tk.warpgroups", "cta")
     builder = current()
@@ -178,7 +180,9 @@ def warpgroups(*ranks: int, name: str | None = None) -> Iterator[Int | int]:
 
 @contextmanager
 def warps(*ranks: int) -> Iterator[None]:
-    """Execute the body in one warp: of each warpgroup in a warpgroup scope, of the CTA outside."""
+    """Execute the body in one warp: of each warpgroup in a warpgroup scope, of the CTA outside. PTX: ``setp``,
+    ``bra``.
+    """
     scope = require_scope("tk.warps", "cta", "warpgroup")
     of_group = scope.level == "warpgroup"
     legal = 4 if of_group else len(scope.warps)
@@ -196,6 +200,8 @@ def elect(*, each_warp: bool = False) -> Iterator[None]:
     """Execute the body in one thread of the scope, the elected lane of its first warp; or in one lane of each warp.
 
     The same thread is elected each time, as waits for bulk groups need. Spec: PTX ISA 9.1, "elect.sync".
+
+    PTX: ``elect.sync``, ``bra``.
     """
     scope = require_scope("tk.elect", "cta", "warpgroup", "warp")
     if scope.level != "warp" and not each_warp:
@@ -292,26 +298,29 @@ def lane() -> str:
 
 
 def warpid() -> Int:
-    """Return the warp's rank in the CTA."""
+    """Return the warp's rank in the CTA. PTX: ``shr`` of ``%tid`` and ``shfl.sync``, once."""
     return Int(warp_rank(), nonnegative=True)
 
 
 def laneid() -> Int:
-    """Return the thread's lane, 0 to 31. Conditions on it diverge: what they guard cannot be collective."""
+    """Return the thread's lane, 0 to 31. Conditions on it diverge: what they guard cannot be collective. PTX: ``mov``
+    of ``%laneid``, once.
+    """
     return Int(lane(), nonnegative=True, divergent=True)
 
 
 def blockIdx(axis: str = "x") -> Int:  # noqa: N802 (CUDA's word)
-    """Return the CTA's coordinate in the grid along "x", "y" or "z"."""
-    return Int(_special("ctaid", axis), nonnegative=True)
+    """Return the CTA's coordinate in the grid along "x", "y" or "z". PTX: ``mov`` of ``%ctaid``, once."""
+    return Int(special("ctaid", axis), nonnegative=True)
 
 
 def gridDim(axis: str = "x") -> Int:  # noqa: N802 (CUDA's word)
-    """Return the grid's extent along "x", "y" or "z"."""
-    return Int(_special("nctaid", axis), nonnegative=True)
+    """Return the grid's extent along "x", "y" or "z". PTX: ``mov`` of ``%nctaid``, once."""
+    return Int(special("nctaid", axis), nonnegative=True)
 
 
-def _special(name: str, axis: str) -> str:
+def special(name: str, axis: str) -> str:
+    """Return the register with one coordinate of a special register."""
     if axis not in ("x", "y", "z"):
         raise usage(f"axis must be x, y or z, not {axis}")
     return current().once(f"{name}_{axis}", "r", f"mov.u32 {{d}}, %{name}.{axis}")

@@ -16,9 +16,8 @@ from .tiles import SharedAddress, SharedTile, SharedVector
 Tile = SharedTile | SharedVector
 Coord = int | Int | tuple[int | Int, ...]
 
-#: Cache policies of all bytes of a copy, as createpolicy encodes them. Spec: PTX ISA 9.1, "createpolicy"; CUTLASS 3,
-#: ``TMA::CacheHintSm90``.
-POLICIES = {"evict_first": 0x12F0000000000000, "evict_last": 0x14F0000000000000}
+#: Priorities in L2 that all bytes of a copy can have. Spec: PTX ISA 9.1, "createpolicy".
+POLICIES = ("evict_first", "evict_last")
 
 
 def start_load(
@@ -28,7 +27,7 @@ def start_load(
     """Emit a copy of tile ``coord`` into shared memory: of this CTA, or with ``mask`` of several."""
     require_scope(operation, "thread")
     src = require_tensor(src, f"{operation} source")
-    tile = _single(dst, f"{operation} destination")
+    tile = single(dst, f"{operation} destination")
     bar = one(operation, sem)
     pieces = list(_pieces(src, tile, coord, axis))
     src.is_read = True
@@ -59,7 +58,7 @@ def _policy(operation: str, policy: str) -> tuple[str, str]:
         return "", ""
     if policy not in POLICIES:
         raise usage(f"policy of {operation} must be {' or '.join(POLICIES)}, not {policy}")
-    register = current().once(policy, "rd", f"mov.b64 {{d}}, {POLICIES[policy]:#x}")
+    register = current().once(policy, "rd", f"createpolicy.fractional.L2::{policy}.b64 {{d}}, 1.0")
     return ".L2::cache_hint", f", {register}"
 
 
@@ -75,7 +74,7 @@ def start_store(
     """Emit a copy or reduction of a tile into global memory and close its bulk group. ``opcode`` holds ``{rank}``."""
     require_scope(operation, "thread")
     dst = require_tensor(dst, f"{operation} destination")
-    tile = _single(src, f"{operation} source")
+    tile = single(src, f"{operation} source")
     pieces = list(_pieces(dst, tile, coord, axis))
     dst.is_written = True
     hint, cache = _policy(operation, policy)
@@ -87,7 +86,7 @@ def start_store(
 def start_prefetch(operation: str, tile: Tile, src: GlobalTensor, coord: Coord, axis: str) -> None:
     """Emit a copy of tile ``coord`` into L2 alone."""
     require_scope(operation, "thread")
-    src, shape = require_tensor(src, f"{operation} source"), _single(tile, f"{operation} tile")
+    src, shape = require_tensor(src, f"{operation} source"), single(tile, f"{operation} tile")
     src.is_read = True
     for _, where in list(_pieces(src, shape, coord, axis)):
         current().emit(f"cp.async.bulk.prefetch.tensor.{rank(shape)}.L2.global.tile [{src.map_register(shape, axis)}, {where}]")
@@ -98,7 +97,7 @@ def bulk_addresses(operation: str, shared: Tile, tensor: GlobalTensor, coord: Co
     are not.
     """
     require_scope(operation, "thread")
-    tile, g = _single(shared, operation), require_tensor(tensor, operation).layout
+    tile, g = single(shared, operation), require_tensor(tensor, operation).layout
     if tile.dtype is not g.dtype:
         raise usage(f"{operation} element type of the shared vector must be that of {tensor}, not {tile.dtype}")
     if isinstance(tile, SharedTile) and tile.swizzle:
@@ -108,7 +107,8 @@ def bulk_addresses(operation: str, shared: Tile, tensor: GlobalTensor, coord: Co
     return str(tile.address), f"[{address_of_element(tensor, coord)}]", tile.size_bytes
 
 
-def _single(tile: Tile, what: str) -> Tile:
+def single(tile: Tile, what: str) -> Tile:
+    """Return a tile or vector that a copy can move as a whole. Raises UsageError for anything else."""
     if not isinstance(tile, (SharedTile, SharedVector)):
         raise usage(f"{what} must be a shared tile or vector, not {type(tile).__name__}")
     if (isinstance(tile, SharedTile) and tile.count) or (isinstance(tile, SharedVector) and tile.count > 1):

@@ -51,7 +51,7 @@ def write(place: _Place, coord: Scalar | tuple[Scalar, ...], value: Any, order: 
 
 def atomic_add(place: _Place, coord: Scalar | tuple[Scalar, ...], value: Any, order: str = "relaxed") -> Int | Float:
     """Add to an element of f32 or int32 and return what it was before. ``order``: "relaxed", "acquire", "release" or
-    "acq_rel". PTX: ``atom.add``.
+    "acq_rel". PTX: ``atom``.
     """
     space, address, dtype, _ = _address("tk.atomic_add", place, coord)
     if dtype not in (fl, int32):

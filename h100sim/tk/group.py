@@ -6,10 +6,11 @@ group of all warps of the scope. Operations on registers are in ``warp``: each w
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import Any
 
-from . import moves, shared_maps, shared_moves
+from . import moves, shared_maps, shared_moves, warp
 from .builder import current, usage
 from .control import elect, lane, warp_rank, warp_rank_in
 from .global_memory import GlobalTensor
@@ -30,13 +31,15 @@ class Group:
 
     def load(self, dst: Any, src: Any, coord: Any = None) -> None:
         """Read a shared tile or vector, or tile ``coord`` of a tensor, into the registers of the warps, which hold
-        equal parts; or tile ``coord`` into a shared tile. PTX: as ``warpgroup.load``.
+        equal parts; or tile ``coord`` into a shared tile. PTX: ``ldmatrix`` (f32: ``ld.shared``) or ``ld.global``, and
+        ``cvt`` between types; into a shared tile ``ld.global.v4``, ``st.shared.v4``, ``fence.proxy.async``.
         """
         moves.load(self._operation("load"), dst, src, coord, self.warps)
 
     def store(self, dst: Any, src: Any, coord: Any = None) -> None:
         """Write the registers of the warps to a shared tile or vector, or to tile ``coord`` of a tensor; or a shared
-        tile. PTX: as ``warpgroup.store``.
+        tile. PTX: ``stmatrix`` (f32: ``st.shared``) and ``fence.proxy.async``, or ``st.global``, and ``cvt`` between
+        types; from a shared tile ``ld.shared.v4``, ``st.global.v4``.
         """
         moves.store(self._operation("store"), dst, src, coord, self.warps)
 
@@ -55,7 +58,7 @@ class Group:
 
     def arrive(self, at: Semaphore | Barrier, count: int = 1) -> None:
         """Arrive at a semaphore ``count`` times, by one thread of each group; or at a named barrier, without waiting
-        there. PTX: ``mbarrier.arrive``, ``bar.arrive``.
+        there. PTX: ``elect.sync``, ``mbarrier.arrive``; ``bar.arrive``.
         """
         scope = current().scope
         self._operation("arrive")
@@ -68,16 +71,16 @@ class Group:
             arrive_one(at, count)
 
     def warpid(self) -> Int:
-        """Return the warp's rank in its group."""
+        """Return the warp's rank in its group. PTX: ``and`` or ``rem``."""
         self._operation("warpid")
         return warp_rank_in(self.warps)
 
     def laneid(self) -> Int:
-        """Return the thread's rank in its group."""
+        """Return the thread's rank in its group. PTX: ``and`` or ``rem``, ``shl``, ``add``."""
         return self.warpid() * 32 + Int(lane(), nonnegative=True, divergent=True)
 
     def groupid(self) -> Int:
-        """Return the group's rank among those of the scope."""
+        """Return the group's rank among those of the scope. PTX: ``shr`` or ``div``."""
         self._operation("groupid")
         return (Int(warp_rank(), nonnegative=True) - current().scope.warps[0]) // self.warps
 
@@ -99,9 +102,12 @@ def _shared_operation(name: str, what: str) -> Any:
         shared_maps.apply(operation, name, dst, operands, self.warps)
 
     method.__name__, method.__qualname__ = name, f"Group.{name}"
+    alike = inspect.getdoc(getattr(warp, name)) or ""
+    loads = "" if name in shared_maps.FILLS else "``ld.shared``, "
+    steps = alike[alike.rindex("PTX: ") + 5 :].split(";")[0].rstrip(".")
     method.__doc__ = (
         f"As ``warp.{name}``, on {what} in shared memory, shared out among the group's threads. "
-        "PTX: ``ld.shared``, what ``warp`` emits, ``st.shared``."
+        f"PTX: {loads}{steps}, ``st.shared``, ``fence.proxy.async``."
     )
     return method
 

@@ -26,8 +26,8 @@ def swap_layout(dst: RegisterTile, src: RegisterTile) -> None:
 
 
 def swap_layout_inplace(tile: RegisterTile) -> RegisterTile:
-    """Bring a tile into the other layout; return it under that layout, in the same registers. PTX: as
-    :func:`swap_layout`.
+    """Bring a tile into the other layout; return it under that layout, in the same registers. PTX:
+    ``movmatrix``.
     """
     result = RegisterTile(tile.dtype, tile.rows, tile.cols, _other(tile.layout), tile.made_by, tile.registers)
     swap_layout(result, tile)

@@ -40,7 +40,10 @@ def _reduction(axis: str, name: str) -> Callable[..., None]:
     reduce.__name__ = reduce.__qualname__ = f"{axis}_{name}"
     words = {"max": "largest element", "min": "smallest element", "sum": "sum", "prod": "product"}[name]
     line = "row" if axis == "row" else "column"
-    reduce.__doc__ = f"Set ``dst`` to the {words} of every {line} of ``src``, combined with ``accum`` if given."
+    reduce.__doc__ = (
+        f"Set ``dst`` to the {words} of every {line} of ``src``, combined with ``accum`` if given. "
+        f"PTX: ``{opcode.removesuffix('.f32')}``, ``shfl.sync.bfly``."
+    )
     return reduce
 
 

@@ -222,7 +222,9 @@ class Ring:
 
 
 def ring(stages: int) -> Ring:
-    """Make the position in a pipeline of ``stages`` slots; it starts at slot 0, phase 0."""
+    """Make the position in a pipeline of ``stages`` slots; it starts at slot 0, phase 0. PTX: ``mov``; ``add``,
+    ``setp``, ``selp``, ``xor`` to advance.
+    """
     return Ring(stages)
 
 

@@ -83,7 +83,7 @@ def one(operation: str, sem: Semaphore) -> SharedAddress:
 
 def init_semaphore(sem: Semaphore, thread_count: int, transaction_count: int = 0) -> None:
     """Set up a semaphore, or each of an array, for ``thread_count + transaction_count`` arrivals a phase. One thread
-    does it, then ``fence_mbarrier_init`` and ``sync`` before anyone else uses it.
+    does it, then ``fence_mbarrier_init`` and ``sync`` before anyone else uses it. PTX: ``mbarrier.init``.
     """
     require_scope("init_semaphore", "thread")
     arrivals = thread_count + transaction_count
@@ -98,27 +98,31 @@ def init_semaphore(sem: Semaphore, thread_count: int, transaction_count: int = 0
 
 
 def invalidate_semaphore(sem: Semaphore) -> None:
-    """Give the memory of a semaphore back; one thread does it, when nobody can use it any more."""
+    """Give the memory of a semaphore back; one thread does it, when nobody can use it any more. PTX:
+    ``mbarrier.inval``.
+    """
     require_scope("invalidate_semaphore", "thread")
     current().emit(f"mbarrier.inval.shared::cta.b64 {one('invalidate_semaphore', sem)}")
 
 
 def fence_mbarrier_init() -> None:
     """Make semaphores that this thread set up visible to the asynchronous copies of all threads (with a barrier after
-    it).
+    it). PTX: ``fence.mbarrier_init``.
     """
     current().emit("fence.mbarrier_init.release.cluster")
 
 
 def fence_proxy_async() -> None:
     """Order this thread's ordinary accesses to shared memory against asynchronous ones (TMA, wgmma) after the next
-    barrier.
+    barrier. PTX: ``fence.proxy.async``.
     """
     current().emit("fence.proxy.async.shared::cta")
 
 
 def arrive(sem: Semaphore, count: int = 1) -> None:
-    """Arrive ``count`` times, by this one thread. For groups see ``warp.arrive`` and ``warpgroup.arrive``."""
+    """Arrive ``count`` times, by this one thread. For groups see ``warp.arrive`` and ``warpgroup.arrive``. PTX:
+    ``mbarrier.arrive``.
+    """
     require_scope("arrive", "thread")
     address = one("arrive", sem)
     counted = f", {count}" if count != 1 else ""
@@ -198,12 +202,12 @@ def update_phasebit(bits: Var, stage: Scalar, half: int = 0) -> None:
 
 
 def ring_advance(stage: Int, stages: int, distance: int = 1) -> Int:
-    """Return the stage ``distance`` after this one. PTX: ``add``, ``rem`` or ``and``."""
+    """Return the stage ``distance`` after this one. PTX: ``add``, then ``and``, ``rem`` or ``div``."""
     return (stage + distance) % stages
 
 
 def ring_retreat(stage: Int, stages: int, distance: int = 1) -> Int:
-    """Return the stage ``distance`` before this one. PTX: ``add``, ``rem`` or ``and``."""
+    """Return the stage ``distance`` before this one. PTX: ``add``, then ``and``, ``rem`` or ``div``."""
     return (stage + (stages - distance % stages)) % stages
 
 

@@ -19,7 +19,7 @@ _MOST_BYTES = (1 << 20) - 1
 
 
 def expect_bytes(sem: Semaphore, size_bytes: int) -> None:
-    """Arrive once, and let the phase wait for ``size_bytes`` more."""
+    """Arrive once, and let the phase wait for ``size_bytes`` more. PTX: ``mbarrier.arrive.expect_tx``."""
     require_scope("tma.expect_bytes", "thread")
     if not isinstance(size_bytes, int) or not 0 <= size_bytes <= _MOST_BYTES:
         raise usage(f"bytes that a semaphore expects must be from 0 to {_MOST_BYTES:,}, not {size_bytes}")
@@ -27,7 +27,9 @@ def expect_bytes(sem: Semaphore, size_bytes: int) -> None:
 
 
 def expect(sem: Semaphore, *tiles: SharedTile | SharedVector) -> None:
-    """Arrive once, and let the phase wait for the bytes of ``tiles`` (arrays count every tile)."""
+    """Arrive once, and let the phase wait for the bytes of ``tiles`` (arrays count every tile). PTX:
+    ``mbarrier.arrive.expect_tx``.
+    """
     require_scope("tma.expect", "thread")
     expect_bytes(sem, sum(total_bytes(tile) for tile in tiles))
 
@@ -110,18 +112,24 @@ def store_bulk_async(dst: GlobalTensor, src: Tile, coord: Coord) -> None:
 
 
 def store_commit_group() -> None:
-    """Close the thread's bulk group. ``store_async`` does so itself; one more makes an empty group."""
+    """Close the thread's bulk group. ``store_async`` does so itself; one more makes an empty group. PTX:
+    ``cp.async.bulk.commit_group``.
+    """
     require_scope("tma.store_commit_group", "thread")
     current().emit("cp.async.bulk.commit_group")
 
 
 def store_async_wait(pending: int = 0) -> None:
-    """Wait until at most ``pending`` of this thread's stores are unfinished: the rest is in global memory."""
+    """Wait until at most ``pending`` of this thread's stores are unfinished: the rest is in global memory. PTX:
+    ``cp.async.bulk.wait_group``.
+    """
     _wait("tma.store_async_wait", "cp.async.bulk.wait_group", pending)
 
 
 def store_async_read_wait(pending: int = 0) -> None:
-    """Wait until at most ``pending`` of this thread's stores still read shared memory: the rest may be overwritten."""
+    """Wait until at most ``pending`` of this thread's stores still read shared memory: the rest may be overwritten.
+    PTX: ``cp.async.bulk.wait_group.read``.
+    """
     _wait("tma.store_async_read_wait", "cp.async.bulk.wait_group.read", pending)
 
 

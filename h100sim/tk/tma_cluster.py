@@ -7,7 +7,7 @@ A tile or semaphore means the one at the same shared offset in each CTA. Spec: P
 from __future__ import annotations
 
 from .builder import current, require_scope, usage
-from .copies import Coord, Tile, start_load, total_bytes
+from .copies import Coord, Tile, single, start_load, total_bytes
 from .global_memory import GlobalTensor
 from .scalars import Scalar, text
 from .semaphores import Semaphore, one, wait_for
@@ -30,21 +30,23 @@ def load_async(
 
 
 def expect(sem: Semaphore, *tiles: Tile, cta: Scalar) -> None:
-    """Arrive once at ``sem`` of CTA ``cta``, and let its phase wait for the bytes of ``tiles``. PTX: as
-    ``expect_bytes``.
+    """Arrive once at ``sem`` of CTA ``cta``, and let its phase wait for the bytes of ``tiles``. PTX: ``mapa``,
+    ``mbarrier.arrive.expect_tx``.
     """
     expect_bytes(sem, sum(total_bytes(tile) for tile in tiles), cta)
 
 
 def expect_bytes(sem: Semaphore, size_bytes: int, cta: Scalar) -> None:
-    """Arrive once at ``sem`` of CTA ``cta``, and let its phase wait for ``size_bytes`` more."""
+    """Arrive once at ``sem`` of CTA ``cta``, and let its phase wait for ``size_bytes`` more. PTX: ``mapa``,
+    ``mbarrier.arrive.expect_tx``.
+    """
     require_scope("tma.cluster.expect_bytes", "thread")
     remote = _map(one("tma.cluster.expect_bytes", sem).in_register(), cta)
     current().emit(f"mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [{remote}], {size_bytes}")
 
 
 def arrive(sem: Semaphore, cta: Scalar, count: int = 1) -> None:
-    """Arrive ``count`` times at ``sem`` of CTA ``cta``, by this one thread."""
+    """Arrive ``count`` times at ``sem`` of CTA ``cta``, by this one thread. PTX: ``mapa``, ``mbarrier.arrive``."""
     require_scope("tma.cluster.arrive", "thread")
     remote = _map(one("tma.cluster.arrive", sem).in_register(), cta)
     counted = f", {count}" if count != 1 else ""
@@ -52,8 +54,26 @@ def arrive(sem: Semaphore, cta: Scalar, count: int = 1) -> None:
 
 
 def wait(sem: Semaphore, phase: Scalar) -> None:
-    """Wait for a phase, acquiring what other CTAs released."""
+    """Wait for a phase, acquiring what other CTAs released. PTX: ``mbarrier.try_wait.parity.acquire.cluster`` in a
+    loop.
+    """
     wait_for(sem, phase, ".acquire.cluster")
+
+
+def store_async(dst: Tile, src: Tile, cta: Scalar, sem: Semaphore) -> None:
+    """Start to copy ``src`` of this CTA into ``dst`` of CTA ``cta``, through distributed shared memory; the bytes count
+    towards ``sem`` there. PTX: ``mapa``, ``cp.async.bulk``.
+    """
+    operation = "tma.cluster.store_async"
+    require_scope(operation, "thread")
+    source, target = single(src, f"{operation} source"), single(dst, f"{operation} destination")
+    if (str(source), getattr(source, "swizzle", 0)) != (str(target), getattr(target, "swizzle", 0)):
+        raise usage(f"{operation} source and destination must have one type, shape and swizzle, not {source} and {target}")
+    remote, bar = _map(target.address.in_register(), cta), _map(one(operation, sem).in_register(), cta)
+    current().emit(
+        "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes "
+        f"[{remote}], {source.address}, {source.size_bytes}, [{bar}]"
+    )
 
 
 def _map(address: str, cta: Scalar) -> str:

@@ -128,13 +128,13 @@ __all__ = [
 
 
 def sync() -> None:
-    """Wait for the lanes of the warp, and order their memory accesses before and after."""
+    """Wait for the lanes of the warp, and order their memory accesses before and after. PTX: ``bar.warp.sync``."""
     require_scope("warp.sync", "cta", "warpgroup", "warp")
     current().emit("bar.warp.sync 0xffffffff")
 
 
 def arrive(sem: Semaphore, count: int = 1) -> None:
-    """Arrive ``count`` times for each warp, by one of its lanes."""
+    """Arrive ``count`` times for each warp, by one of its lanes. PTX: ``elect.sync``, ``mbarrier.arrive``."""
     scope = require_scope("warp.arrive", "cta", "warpgroup", "warp")
     with elect(each_warp=scope.level != "warp"):
         arrive_one(sem, count)
@@ -146,7 +146,8 @@ def load(
     coord: tuple[Scalar, ...] | None = None,
 ) -> None:
     """Read a shared tile or vector, or tile ``coord`` of a global tensor, into the warp's registers; or tile
-    ``coord`` of a global tensor into a shared tile.
+    ``coord`` of a global tensor into a shared tile. PTX: ``ldmatrix`` (f32: ``ld.shared``) or ``ld.global``, and
+    ``cvt`` between types; into a shared tile ``ld.global.v4``, ``st.shared.v4``, ``fence.proxy.async``.
     """
     require_scope("warp.load", "cta", "warpgroup", "warp")
     moves.load("warp.load", dst, src, coord, 1)
@@ -158,7 +159,8 @@ def store(
     coord: tuple[Scalar, ...] | None = None,
 ) -> None:
     """Write the warp's registers to a shared tile or vector (then fence for TMA and wgmma), or to tile ``coord`` of a
-    global tensor.
+    global tensor. PTX: ``stmatrix`` (f32: ``st.shared``) and ``fence.proxy.async``, or ``st.global``, and ``cvt``
+    between types; from a shared tile ``ld.shared.v4``, ``st.global.v4``.
     """
     require_scope("warp.store", "cta", "warpgroup", "warp")
     moves.store("warp.store", dst, src, coord, 1)

@@ -24,59 +24,79 @@ _ROWS = 64
 
 
 def mma_AB(d: RegisterTile, a: SharedTile | RegisterTile, b: SharedTile) -> None:  # noqa: N802
-    """D += A B: A is 64 x K, B is K x N."""
+    """D += A B: A is 64 x K, B is K x N. PTX: ``wgmma.fence``, ``fence.proxy.async``, ``wgmma.mma_async`` for each
+    step of K, ``wgmma.commit_group``.
+    """
     _mma("warpgroup.mma_AB", d, a, b, False, True, "1")
 
 
 def mma_ABt(d: RegisterTile, a: SharedTile | RegisterTile, b: SharedTile) -> None:  # noqa: N802
-    """D += A B^T: A is 64 x K, B is N x K."""
+    """D += A B^T: A is 64 x K, B is N x K. PTX: ``wgmma.fence``, ``fence.proxy.async``, ``wgmma.mma_async`` for each
+    step of K, ``wgmma.commit_group``.
+    """
     _mma("warpgroup.mma_ABt", d, a, b, False, False, "1")
 
 
 def mma_AtB(d: RegisterTile, a: SharedTile, b: SharedTile) -> None:  # noqa: N802
-    """D += A^T B: A is K x 64, B is K x N."""
+    """D += A^T B: A is K x 64, B is K x N. PTX: ``wgmma.fence``, ``fence.proxy.async``, ``wgmma.mma_async`` for each
+    step of K, ``wgmma.commit_group``.
+    """
     _mma("warpgroup.mma_AtB", d, a, b, True, True, "1")
 
 
 def mma_AtBt(d: RegisterTile, a: SharedTile, b: SharedTile) -> None:  # noqa: N802
-    """D += A^T B^T: A is K x 64, B is N x K."""
+    """D += A^T B^T: A is K x 64, B is N x K. PTX: ``wgmma.fence``, ``fence.proxy.async``, ``wgmma.mma_async`` for
+    each step of K, ``wgmma.commit_group``.
+    """
     _mma("warpgroup.mma_AtBt", d, a, b, True, False, "1")
 
 
 def mm_AB(d: RegisterTile, a: SharedTile | RegisterTile, b: SharedTile) -> None:  # noqa: N802
-    """D = A B: A is 64 x K, B is K x N."""
+    """D = A B: A is 64 x K, B is K x N. PTX: ``wgmma.fence``, ``fence.proxy.async``, ``wgmma.mma_async`` for each
+    step of K, ``wgmma.commit_group``.
+    """
     _mma("warpgroup.mm_AB", d, a, b, False, True, "0")
 
 
 def mm_ABt(d: RegisterTile, a: SharedTile | RegisterTile, b: SharedTile) -> None:  # noqa: N802
-    """D = A B^T: A is 64 x K, B is N x K."""
+    """D = A B^T: A is 64 x K, B is N x K. PTX: ``wgmma.fence``, ``fence.proxy.async``, ``wgmma.mma_async`` for each
+    step of K, ``wgmma.commit_group``.
+    """
     _mma("warpgroup.mm_ABt", d, a, b, False, False, "0")
 
 
 def mm_AtB(d: RegisterTile, a: SharedTile, b: SharedTile) -> None:  # noqa: N802
-    """D = A^T B: A is K x 64, B is K x N."""
+    """D = A^T B: A is K x 64, B is K x N. PTX: ``wgmma.fence``, ``fence.proxy.async``, ``wgmma.mma_async`` for each
+    step of K, ``wgmma.commit_group``.
+    """
     _mma("warpgroup.mm_AtB", d, a, b, True, True, "0")
 
 
 def mm_AtBt(d: RegisterTile, a: SharedTile, b: SharedTile) -> None:  # noqa: N802
-    """D = A^T B^T: A is K x 64, B is N x K."""
+    """D = A^T B^T: A is K x 64, B is N x K. PTX: ``wgmma.fence``, ``fence.proxy.async``, ``wgmma.mma_async`` for each
+    step of K, ``wgmma.commit_group``.
+    """
     _mma("warpgroup.mm_AtBt", d, a, b, True, False, "0")
 
 
 def mma_fence() -> None:
-    """Order this warpgroup's register accesses before the products that follow. Each mma call begins with one."""
+    """Order this warpgroup's register accesses before the products that follow. Each mma call begins with one. PTX:
+    ``wgmma.fence``.
+    """
     require_scope("warpgroup.mma_fence", "warpgroup")
     current().emit("wgmma.fence.sync.aligned")
 
 
 def mma_commit_group() -> None:
-    """Close a group of products. Each mma call does so itself; one more makes an empty group."""
+    """Close a group of products. Each mma call does so itself; one more makes an empty group. PTX:
+    ``wgmma.commit_group``.
+    """
     require_scope("warpgroup.mma_commit_group", "warpgroup")
     current().emit("wgmma.commit_group.sync.aligned")
 
 
 def mma_async_wait(pending: int = 0) -> None:
-    """Wait until at most ``pending`` of the last mma calls are unfinished."""
+    """Wait until at most ``pending`` of the last mma calls are unfinished. PTX: ``wgmma.wait_group``."""
     require_scope("warpgroup.mma_async_wait", "warpgroup")
     if not isinstance(pending, int) or not 0 <= pending <= 7:
         raise usage(f"pending groups of warpgroup.mma_async_wait must be from 0 to 7, not {pending}")
@@ -149,7 +169,9 @@ def store(
     coord: tuple[Scalar, ...] | None = None,
 ) -> None:
     """Write the four warps' register tiles to a shared tile or tile ``coord`` of a global tensor, or their col_vecs
-    to a shared vector. Stores to shared memory end with the fence for TMA and wgmma; follow with ``sync``.
+    to a shared vector. Stores to shared memory end with the fence for TMA and wgmma; follow with ``sync``. PTX:
+    ``stmatrix`` (f32: ``st.shared``) and ``fence.proxy.async``, or ``st.global``, and ``cvt`` between types; from a
+    shared tile ``ld.shared.v4``, ``st.global.v4``.
     """
     require_scope("warpgroup.store", "warpgroup")
     moves.store("warpgroup.store", dst, src, coord, 4)
@@ -160,8 +182,10 @@ def load(
     src: SharedTile | SharedVector | GlobalTensor,
     coord: tuple[Scalar, ...] | None = None,
 ) -> None:
-    """Read a shared tile, a shared vector or tile ``coord`` of a global tensor into the four warps' registers; or tile
-    ``coord`` into a shared tile, which ends with the fence for TMA and wgmma.
+    """Read a shared tile, a shared vector or tile ``coord`` of a global tensor into the four warps' registers; or
+    tile ``coord`` into a shared tile, which ends with the fence for TMA and wgmma. PTX: ``ldmatrix`` (f32:
+    ``ld.shared``) or ``ld.global``, and ``cvt`` between types; into a shared tile ``ld.global.v4``, ``st.shared.v4``,
+    ``fence.proxy.async``.
     """
     require_scope("warpgroup.load", "warpgroup")
     moves.load("warpgroup.load", dst, src, coord, 4)
@@ -176,17 +200,19 @@ def load_async(dst: SharedTile, src: GlobalTensor, coord: tuple[Scalar, ...]) ->
 
 
 def warpid() -> Int:
-    """Return the warp's rank in its warpgroup, 0 to 3."""
+    """Return the warp's rank in its warpgroup, 0 to 3. PTX: ``and``, once."""
     return Int(warp_rank_in_group(), nonnegative=True)
 
 
 def laneid() -> Int:
-    """Return the thread's rank in its warpgroup, 0 to 127."""
+    """Return the thread's rank in its warpgroup, 0 to 127. PTX: ``shl``, ``add``."""
     return warpid() * 32 + Int(lane(), nonnegative=True, divergent=True)
 
 
 def sync(at: Scalar | Barrier) -> None:
-    """Wait at a named barrier for all its threads; an integer is a barrier of this warpgroup's 128 threads alone."""
+    """Wait at a named barrier for all its threads; an integer is a barrier of this warpgroup's 128 threads alone.
+    PTX: ``bar.sync``.
+    """
     require_scope("warpgroup.sync", "warpgroup")
     sync_at(at, 4)
 
@@ -197,6 +223,8 @@ def arrive(at: Semaphore | Barrier, count: int = 1) -> None:
 
     The one thread speaks for the others: what they did before must be known to it (a ``sync``), except for products,
     which ``mma_async_wait`` finishes for the warpgroup as a whole.
+
+    PTX: ``elect.sync``, ``mbarrier.arrive``; at a named barrier ``bar.arrive``.
     """
     require_scope("warpgroup.arrive", "warpgroup")
     if isinstance(at, Barrier):
@@ -207,22 +235,24 @@ def arrive(at: Semaphore | Barrier, count: int = 1) -> None:
 
 
 def increase_registers(count: int) -> None:
-    """Take registers from the CTA's pool until each thread has ``count``; waits until there are enough."""
+    """Take registers from the CTA's pool until each thread has ``count``; waits until there are enough. PTX:
+    ``setmaxnreg.inc``.
+    """
     _set_registers("inc", count)
 
 
 def decrease_registers(count: int) -> None:
-    """Give registers back to the CTA's pool, keeping ``count`` for each thread."""
+    """Give registers back to the CTA's pool, keeping ``count`` for each thread. PTX: ``setmaxnreg.dec``."""
     _set_registers("dec", count)
 
 
 def producer_registers() -> None:
-    """Keep 24 registers a thread, as a warpgroup needs that only starts copies."""
+    """Keep 24 registers a thread, as a warpgroup needs that only starts copies. PTX: ``setmaxnreg.dec``."""
     decrease_registers(24)
 
 
 def consumer_registers(consumers: int) -> None:
-    """Take what ``consumers`` consumer warpgroups can have beside one producer."""
+    """Take what ``consumers`` consumer warpgroups can have beside one producer. PTX: ``setmaxnreg.inc``."""
     counts = {1: 256, 2: 240, 3: 160, 4: 112}
     if consumers not in counts:
         raise usage(f"consumer warpgroups must be from 1 to 4, not {consumers}")

@@ -124,6 +124,40 @@ def test_the_largest_and_smallest_survive_in_a_tile_with_prefetched_maps(on):
     np.testing.assert_array_equal(lowest, np.minimum(x, z))
 
 
+def test_ctas_of_a_cluster_send_tiles_and_expect_each_others_bytes(on):
+    """Each CTA tells the other's semaphore what comes, and sends its tile there; rank 0 also arrives for both."""
+
+    @tk.kernel(grid=4, warps=1, cluster=2)
+    def exchange(X: tk.gl(tk.bf16, 64, 64), Y: tk.gl(tk.bf16, 64, 64), I: tk.gl(tk.int32, 4, 3)):  # noqa: E741
+        mine, theirs = tk.st(tk.bf16, 16, 64), tk.st(tk.bf16, 16, 64)
+        loaded, sent, done = tk.semaphore(), tk.semaphore(), tk.semaphore()
+        other = tk.cluster.ctarank() ^ 1
+        with tk.elect():
+            ready(loaded, sent, done)
+        tk.cluster.sync()
+        with tk.elect():
+            tk.tma.expect(loaded, mine)
+            tk.tma.load_async(mine, X, (tk.blockIdx(), 0), loaded)
+            tk.wait(loaded, 0)
+            tk.tma.cluster.expect(sent, theirs, cta=other)
+            tk.tma.cluster.store_async(theirs, mine, other, sent)
+            tk.tma.cluster.wait(sent, 0)
+            tk.tma.store_async(Y, theirs, (tk.blockIdx(), 0))
+            with tk.when(other == 1):
+                tk.arrive(done)
+                tk.tma.cluster.arrive(done, 1)
+            tk.tma.cluster.wait(done, 0)
+            for place, value in enumerate((tk.cluster.ctarank(), tk.cluster.ctas(), tk.cluster.clusterIdx())):
+                tk.write(I, (tk.blockIdx(), place), value)
+            tk.tma.store_async_wait()
+        tk.cluster.sync()
+
+    x = normal((64, 64), BF16)
+    y, who = checked(exchange, x, on=on)
+    np.testing.assert_array_equal(y, x.reshape(2, 2, 16, 64)[:, ::-1].reshape(64, 64))
+    np.testing.assert_array_equal(who, [[0, 2, 0], [1, 2, 0], [0, 2, 1], [1, 2, 1]])
+
+
 # --- views ------------------------------------------------------------------------------------------------------------
 
 
