@@ -272,8 +272,9 @@ def _broadcast(name: str, axis: str) -> Callable[[RegisterTile, RegisterTile, Re
             current().emit(f"{_BINARY[name]} {d}, {s}, {vector.registers[row if axis == 'row' else col]}")
 
     apply.__name__ = apply.__qualname__ = f"{name}_{axis}"
+    line = "row" if axis == "row" else "column"
     apply.__doc__ = (
-        f"Set ``dst`` to ``src`` with every {axis} combined ({name}) with its value in ``vector``. PTX: {_opcodes(_BINARY[name])}."
+        f"Set ``dst`` to ``src`` with every {line} combined ({name}) with its value in ``vector``. PTX: {_opcodes(_BINARY[name])}."
     )
     return apply
 
