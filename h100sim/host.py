@@ -10,6 +10,7 @@ import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from weakref import WeakKeyDictionary
@@ -29,7 +30,7 @@ from .trace import Event, KernelInfo, Trace
 from .variables import ModuleVariables, function_addresses, place_variables
 
 if TYPE_CHECKING:
-    from .checks import Hazard
+    from .checks import Hazard, ScrambledOperand
     from .debugger import Debugger
     from .machine import Launch, Machine
     from .program import Program
@@ -94,6 +95,13 @@ class Run:
     device: str
     statistics: dict[str, Any] = field(default_factory=dict)
     texts: list[DeviceText] = field(default_factory=list)
+
+    @cached_property
+    def scrambled(self) -> tuple[ScrambledOperand, ...]:
+        """Operands of wgmma that do not lie as they were copied: why a tile looks scrambled, and what to change."""
+        from .checks import scrambled_operands
+
+        return scrambled_operands(self.trace)
 
 
 class RawModule:

@@ -100,6 +100,9 @@ class Event(IntEnum):
     TMA_GLOBAL = 36
     #: The shared bytes that a copy between CTAs reads: a = shared address, b = bytes.
     TMA_SOURCE = 37
+    #: How the box of a tensor load lies in shared memory: a = bytes of a row (0: interleaved), b = bytes from row to row, c = rows,
+    #: d = span of the swizzle in bytes (16: none).
+    TMA_BOX = 38
 
     # wgmma. op = identity; the four warps of a warpgroup issue the same operation.
     WGMMA_ISSUED = 40  # a = descriptor of A (-1: registers), b = descriptor of B, c = sequence number in the warpgroup, d = scale-d

@@ -3,5 +3,8 @@
 from ..hazard import KINDS, Access, Hazard
 from .checker import Checker
 from .deadlock import WaitState, explain
+from .scrambled import ScrambledOperand, scrambled_operands
 
-__all__ = ["KINDS", "Access", "Checker", "Hazard", "WaitState", "explain"]
+__all__ = [
+    "KINDS", "Access", "Checker", "Hazard", "ScrambledOperand", "WaitState", "explain", "scrambled_operands",
+]  # fmt: skip

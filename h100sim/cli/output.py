@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from typing import Any
 
 from .. import report
@@ -64,6 +65,7 @@ def outcome_json(command: str, job: Job, outcome: Outcome) -> dict[str, Any]:
             "is_met": accuracy.is_met,
         },
         "hazards": [_hazard_json(hazard) for hazard in run.hazards],
+        "scrambled": [asdict(operand) | {"message": operand.message} for operand in run.scrambled],
         "texts": [{"block": text.block, "thread": text.thread, "text": str(text)} for text in run.texts],
         "error": None if outcome.error is None else error_json(outcome.error),
         "report": report.as_dict(report.summarise(run.trace)),
@@ -100,4 +102,4 @@ def verdict_text(outcome: Outcome) -> str:
     hazards = [f"hazard {k + 1} of {len(outcome.run.hazards)}: {hazard}" for k, hazard in enumerate(outcome.run.hazards)]
     if outcome.error is not None:
         hazards.append(f"{type(outcome.error).__name__}: {outcome.error}")
-    return "\n\n".join(hazards) if hazards else "no hazards"
+    return "\n\n".join([*(hazards or ["no hazards"]), *map(str, outcome.run.scrambled)])

@@ -112,6 +112,11 @@ def operand_shape(instruction: WgmmaInstruction, which: str) -> tuple[int, Eleme
     return instruction.n, instruction.b, instruction.k
 
 
+def operand_bits(instr: str, which: str) -> int:
+    """Return the bits of an element of an operand of ``wgmma``."""
+    return operand_shape(parse_wgmma(instr), which)[1].bits
+
+
 @jit
 def chunk_address(low, high, is_transposed, row, column):
     """Return the swizzled shared address of a 16-byte chunk; for compiled code.

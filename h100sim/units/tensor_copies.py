@@ -47,9 +47,11 @@ from .tma_engine import (
 )
 
 _ISSUED, _GLOBAL, _MEMORY = int(Event.TMA_ISSUED), int(Event.TMA_GLOBAL), int(Event.MEMORY)
+_BOX_LAID = int(Event.TMA_BOX)
 _RANK, _BOX_BYTES, _IS_IM2COL, _ADDRESS = fields.RANK, fields.BOX_BYTES, fields.IS_IM2COL, fields.ADDRESS
 _DIMS, _STRIDES, _BOX, _COUNTS = fields.DIMS, fields.STRIDES, fields.BOX, fields.COUNTS
 _ELEMENT_STRIDES, _ROWS, _PITCH, _INTERLEAVE = fields.ELEMENT_STRIDES, fields.ROWS, fields.PITCH, fields.INTERLEAVE
+_ROW_BYTES, _SPAN = fields.ROW_BYTES, fields.SPAN
 #: Positions of the outer dimensions whose global rows are recorded, shared among the lanes of an instruction; a box with more is
 #: recorded in part. It keeps the events of one instruction below the room that the loop leaves.
 _OUTER_LIMIT, _OUTER_LIMIT_OF_LANES = 64, 256
@@ -219,6 +221,8 @@ def tensor_copy(regs, mask, ops, ctx):
         read_coordinates(regs, ops, 4, ins.imm0, ins.imm1, lane, A)
         if kind != PREFETCH:
             emit_here(ctx, _ISSUED, A.identity, kind, p[_ROWS] * p[_PITCH], shared_offset(ctx, slot, at), identity)
+            if kind == TENSOR_LOAD:
+                emit_here(ctx, _BOX_LAID, A.identity, p[_ROW_BYTES] if p[_INTERLEAVE] == 0 else 0, p[_PITCH], p[_ROWS], p[_SPAN])
             emit_map_read(ctx, A, map_address)
         missed = walk_global(ctx, A, p, outer_limit)
         if kind == PREFETCH:

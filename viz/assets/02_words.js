@@ -56,6 +56,7 @@
     CLUSTER_ARRIVED: (m, e) => `arrives at the cluster barrier${e.c ? "" : " (relaxed)"}`,
     CLUSTER_WAITED: () => "passes the cluster barrier",
     TMA_ISSUED: (m, e) => `gives the TMA engine a ${copy(m, e)}`,
+    TMA_BOX: (m, e) => `copy ${e.op}: ${e.c} rows of ${e.a} bytes, ${e.b} apart, swizzle ${e.d === 16 ? "none" : `${e.d}B`}`,
     TMA_STARTED: (m, e) => `TMA engine starts copy ${e.op}`,
     TMA_READ: (m, e) => `TMA engine has read the source of copy ${e.op}`,
     TMA_COMPLETED: (m, e) => `TMA engine completes a ${copy(m, e)}`,
