@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..dtypes import ElementType
-from ..layouts.fragments import FRAGMENT, Fragment
 from .builder import Scope, current, require_owner, require_scope, usage
 from .control import lane
 from .scalars import Int
 from .tiles import BASE_ROWS, base_cols, check_dtype, check_shape, fl
+
+if TYPE_CHECKING:
+    from ..layouts.fragments import Fragment
 
 
 @dataclass(eq=False)
@@ -59,6 +62,8 @@ class RegisterTile:
 
     def fragment(self) -> Fragment:
         """Return which lane and register hold each element, as records (rows, cols) of ``h100sim.fragment``."""
+        from ..layouts.fragments import FRAGMENT, Fragment
+
         row, col = np.indices((self.rows, self.cols))
         tile = row // BASE_ROWS * self.width + col // base_cols(self.dtype)
         if self.layout == "col":
