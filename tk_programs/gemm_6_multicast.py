@@ -1,7 +1,8 @@
 """The GEMM ladder, rung 6: two CTAs of a cluster need the same tile of B; each fetches half of it for both.
 
-A copy with a mask delivers the same bytes at the same offset in every CTA of the mask, and counts them at the semaphore
-of each. So a slot is empty only when the consumers of both CTAs have read it: they arrive at the semaphores of both.
+A copy with a mask delivers the same bytes at the same offset in every CTA of the mask, and counts them at the semaphore of
+each. So a slot is empty only when the consumers of both CTAs have read it: they arrive at the semaphores of both. That
+arrival makes no memory known to the other CTA: one that did would wait for a fence of the whole GPU in every step.
 """
 
 # mypy: disable-error-code="valid-type"
@@ -42,7 +43,7 @@ def build(m: int = 256, n: int = 256, k: int = 256, stages: int = 4) -> tk.Kerne
             with tk.elect():
                 ring = tk.ring(stages)
                 for step in tk.range(k // BK):
-                    tk.tma.cluster.wait(empty[ring.stage], ring.phase ^ 1)
+                    tk.wait(empty[ring.stage], ring.phase ^ 1)
                     tk.tma.expect_bytes(full[ring.stage], (BM + BN) * BK * 2)
                     for i in range(CONSUMERS):
                         tk.tma.load_async(a[ring.stage, i], A, (row * CONSUMERS + i, step), full[ring.stage])
@@ -63,7 +64,7 @@ def build(m: int = 256, n: int = 256, k: int = 256, stages: int = 4) -> tk.Kerne
                 tk.warpgroup.mma_async_wait()
                 with tk.elect():
                     for cta in range(CLUSTER):
-                        tk.tma.cluster.arrive(empty[ring.stage], cta)
+                        tk.tma.cluster.arrive(empty[ring.stage], cta, publish=False)
                 ring.advance()
             tk.warpgroup.store(C, acc, (row * CONSUMERS + consumer, col))
         # A CTA must not end while the other may still arrive at its semaphores.

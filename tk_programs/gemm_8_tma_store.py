@@ -59,7 +59,7 @@ def build(m: int = 512, n: int = 512, k: int = 192, stages: int = 4, ctas: int =
                 for task in tk.range(first, pairs * cols, clusters):
                     row, col = tile_at(task)
                     for step in tk.range(steps):
-                        tk.tma.cluster.wait(empty[ring.stage], ring.phase ^ 1)
+                        tk.wait(empty[ring.stage], ring.phase ^ 1)
                         tk.tma.expect_bytes(full[ring.stage], (BM + BN) * BK * 2)
                         for i in range(CONSUMERS):
                             tk.tma.load_async(a[ring.stage, i], A, (row * CONSUMERS + i, step), full[ring.stage])
@@ -78,7 +78,7 @@ def build(m: int = 512, n: int = 512, k: int = 192, stages: int = 4, ctas: int =
                 """Tell the producers of both CTAs that the oldest slot has been read."""
                 with tk.elect():
                     for cta in range(CLUSTER):
-                        tk.tma.cluster.arrive(empty[done.stage], cta)
+                        tk.tma.cluster.arrive(empty[done.stage], cta, publish=False)
                 done.advance()
 
             for task in tk.range(first, pairs * cols, clusters):

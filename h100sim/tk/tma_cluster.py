@@ -45,12 +45,18 @@ def expect_bytes(sem: Semaphore, size_bytes: int, cta: Scalar) -> None:
     current().emit(f"mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [{remote}], {size_bytes}")
 
 
-def arrive(sem: Semaphore, cta: Scalar, count: int = 1) -> None:
-    """Arrive ``count`` times at ``sem`` of CTA ``cta``, by this one thread. PTX: ``mapa``, ``mbarrier.arrive``."""
+def arrive(sem: Semaphore, cta: Scalar, count: int = 1, *, publish: bool = True) -> None:
+    """Arrive ``count`` times at ``sem`` of CTA ``cta``, by this one thread.
+
+    ``publish``: who waits there in the other CTA shall see what this thread wrote, for which it waits for its memory
+    accesses on the whole GPU. To say that a slot has been read, ``publish=False`` is enough. PTX: ``mapa``,
+    ``mbarrier.arrive.shared::cluster`` with or without ``.release.cluster``.
+    """
     require_scope("tma.cluster.arrive", "thread")
     remote = _map(one("tma.cluster.arrive", sem).in_register(), cta)
     counted = f", {count}" if count != 1 else ""
-    current().emit(f"mbarrier.arrive.release.cluster.shared::cluster.b64 _, [{remote}]{counted}")
+    order = ".release.cluster" if publish else ""
+    current().emit(f"mbarrier.arrive{order}.shared::cluster.b64 _, [{remote}]{counted}")
 
 
 def wait(sem: Semaphore, phase: Scalar) -> None:

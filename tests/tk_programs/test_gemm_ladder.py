@@ -54,7 +54,7 @@ def test_persistent_clusters_take_every_tile_once():
 OMISSIONS = [
     ("tk.cluster.sync()", 0, {"race", "KernelError", "barrier-misuse", "DeadlockError"}),
     ("tk.cluster.sync()", 1, {"lifetime"}),
-    ("tk.tma.cluster.wait(empty", 0, {"race", "KernelError", "over-arrival"}),
+    ("tk.wait(empty", 0, {"race", "KernelError", "over-arrival"}),
     ("tk.tma.cluster.arrive(empty", 0, {"DeadlockError"}),
     ("tk.tma.expect_bytes(full", 0, {"DeadlockError"}),
     ("tk.tma.cluster.load_async(part", 0, {"DeadlockError"}),
