@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,15 +12,8 @@ from tk_programs.lessons import ping_pong, stages, triton_and_tk
 
 from . import gpu
 
-FILE = Path(__file__).parent / "silicon" / "lesson_times.json"
-
 #: Launches whose median counts, after those that warm the card up.
 WARM_UPS, LAUNCHES = 3, 9
-
-
-def measured() -> dict[str, Any] | None:
-    """Return the committed answers, None if there are none."""
-    return json.loads(FILE.read_text()) if FILE.exists() else None
 
 
 def measure() -> dict[str, Any]:

@@ -94,7 +94,7 @@ def test_lesson_3_knows_every_register_and_every_byte(tmp_path):
     assert figures["bytes_as_the_rule_says"] == figures["bytes_checked"] == 64 * 64 * 2
     owner = (figures["warp"], figures["lane"], figures["register"])
     assert wgmma_layout.element_of(*owner) == (wgmma_layout.ROW, wgmma_layout.COL)
-    assert (figures["swizzled_passes"], figures["plain_passes"]) == (1, 8)
+    assert (figures["swizzled_wavefronts"], figures["plain_wavefronts"]) == (1, 8)
     assert len(figures["pictures"]) == 4 and all((tmp_path / p).exists() for p in figures["pictures"])
 
 

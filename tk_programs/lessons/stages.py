@@ -13,6 +13,7 @@ from h100sim import report as reports
 from h100sim import tk
 from h100sim.errors import UsageError
 from tk_programs import gemm
+from tk_programs.lessons import silicon
 from tk_programs.lessons.tables import table
 
 M, N, K, BK = 128, 128, 2048, 64
@@ -77,6 +78,7 @@ def measure(pictures: Path | None = None) -> dict[str, Any]:
     """Run every number of stages both ways; return cycles and floating-point operations a cycle."""
     inputs = gemm.inputs(0, m=M, n=N, k=K)
     exact, allowed = gemm.reference(*inputs)
+    on_silicon = {(p["stages"], p["in_flight"]): p["cycles"] for p in silicon.times()["stages"]}
     curves = []
     for in_flight in (0, 1):
         for stages in STAGES[in_flight:]:
@@ -90,6 +92,7 @@ def measure(pictures: Path | None = None) -> dict[str, Any]:
                     "stages": stages,
                     "in_flight": in_flight,
                     "cycles": kernel.last_run.cycles,
+                    "silicon_cycles": on_silicon[stages, in_flight],
                     "flop_per_cycle": round(2 * M * N * K / kernel.last_run.cycles),
                     "of_peak": round(summary.tensor_cores.of_peak, 4),
                     "waits_for_copies": waits.get("full", 0),
@@ -110,6 +113,7 @@ def report(figures: dict[str, Any]) -> str:
             point["stages"],
             point["in_flight"],
             point["cycles"],
+            point["silicon_cycles"],
             point["flop_per_cycle"],
             point["waits_for_copies"],
             point["waits_for_products"],
@@ -117,7 +121,7 @@ def report(figures: dict[str, Any]) -> str:
         )
         for point in curves
     ]
-    head = ("stages", "in flight", "cycles", "FLOP/cycle", "waits for copies", "for products", "throughput")
+    head = ("stages", "in flight", "cycles", "on an H200", "FLOP/cycle", "waits for copies", "for products", "throughput")
     return table(head, rows)
 
 

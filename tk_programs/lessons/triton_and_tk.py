@@ -14,7 +14,7 @@ import numpy as np
 import h100sim
 from h100sim import tk
 from tk_programs import gemm
-from tk_programs.lessons import toolchain
+from tk_programs.lessons import silicon, toolchain
 from tk_programs.lessons.tables import table
 
 M = 512
@@ -103,6 +103,7 @@ def measure(folder: Path | None = None) -> dict[str, Any]:
         "m": M,
         "triton": launch["triton"],
         "kernels": [facts, tk_facts],
+        "silicon_cycles_of_a_cta": silicon.times()["triton_and_tk"]["cycles_of_a_cta"],
         "same_bits": bool(np.array_equal(c.view(np.uint16), triton_c.view(np.uint16))),
         "is_right": [bool((np.abs(x.astype(np.float64) - exact) <= allowed).all()) for x in (triton_c, c)],
     }
@@ -134,6 +135,7 @@ def report(figures: dict[str, Any]) -> str:
         row("warp instructions executed", *(k["instructions_executed"] for k in kernels)),
         row("predicted cycles", *(k["cycles"] for k in kernels)),
         row("predicted cycles of a CTA", *(k["cycles_of_a_cta"] for k in kernels)),
+        row("cycles of a CTA on an H200", *(figures["silicon_cycles_of_a_cta"][k["language"].lower()] for k in kernels)),
         row("hazards", *(k["hazards"] for k in kernels)),
     ]
     return table((f"GEMM {figures['m']}^3", f"Triton {figures['triton']}", "TK"), rows)

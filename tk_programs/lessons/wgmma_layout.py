@@ -11,6 +11,7 @@ import numpy as np
 
 from h100sim import tk
 from h100sim.layouts import fragment, pictures
+from h100sim.layouts.banks import wavefronts
 from tk_programs.lessons.tables import table
 
 N = 64
@@ -86,8 +87,8 @@ def measure(folder: Path | None = None) -> dict[str, Any]:
         "lane": int(owner["lane"]),
         "register": int(owner["register"]),
         "address": address_of(ROW, COL),
-        "swizzled_passes": _passes(eight_rows),
-        "plain_passes": _passes(plain),
+        "swizzled_wavefronts": wavefronts(eight_rows, 16, "matrix")[0],
+        "plain_wavefronts": wavefronts(plain, 16, "matrix")[0],
         "pictures": [],
     }
     if folder is not None:
@@ -95,8 +96,8 @@ def measure(folder: Path | None = None) -> dict[str, Any]:
         drawn = {
             "accumulator.svg": pictures.draw_fragment(OPCODE, "d"),
             "swizzle_128B.svg": pictures.draw_swizzle(64, 64, 2, "128B"),
-            "banks_swizzled.svg": pictures.draw_banks(eight_rows, 16, "One column chunk of 8 rows, swizzled"),
-            "banks_plain.svg": pictures.draw_banks(plain, 16, "One column chunk of 8 rows, row after row"),
+            "banks_swizzled.svg": pictures.draw_banks(eight_rows, 16, "matrix"),
+            "banks_plain.svg": pictures.draw_banks(plain, 16, "matrix"),
         }
         for name, svg in drawn.items():
             (folder / name).write_text(svg)
@@ -123,12 +124,6 @@ def _stopped(kernel: tk.Kernel) -> tuple[np.ndarray, np.ndarray]:
     offset = next(t["offset"] for t in kernel.debug.tiles if t["name"] == "x")
     floats = words.astype(np.uint32).view(np.float32) if words.dtype.kind in "ui" else words
     return floats.astype(np.int64), np.asarray(debugger.shared(0))[offset : offset + 64 * 64 * 2].copy()
-
-
-def _passes(addresses: list[int]) -> int:
-    """Return how often shared memory must be read for eight lanes with 16 bytes each."""
-    (banks,) = pictures.bank_passes(addresses, 16)
-    return max(len(words) for words in banks.values())
 
 
 def report(figures: dict[str, Any]) -> str:
@@ -160,8 +155,8 @@ def answer(figures: dict[str, Any]) -> str:
     return (
         f"D[{ROW}][{COL}] is in register {figures['register']} of lane {figures['lane']} of warp {figures['warp']}; element "
         f"({ROW}, {COL}) of the swizzled tile is at byte {figures['address']:#x}. A column chunk of eight rows, which is what "
-        f"`ldmatrix` and the tensor core read at once, takes {figures['swizzled_passes']} pass over the banks with the swizzle "
-        f"and {figures['plain_passes']} without."
+        f"`ldmatrix` and the tensor core read at once, takes {figures['swizzled_wavefronts']} wavefront with the swizzle and "
+        f"{figures['plain_wavefronts']} without."
     )
 
 
