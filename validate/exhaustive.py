@@ -24,6 +24,7 @@ from numba import carray
 
 from h100sim.errors import UsageError
 from h100sim.isa import lane
+from h100sim.isa.lane_text import width_of_type
 from h100sim.native import address_of, as_pointer, call, i32, i64
 from h100sim.numerics.scalar import ROW_BYTES
 
@@ -74,10 +75,11 @@ _SHAPES = ("word", "halves", "two")
 
 
 def _sum_block(arguments, mask, ops, ctx):
-    """Add up one block. Words: function, registers, operand offsets, shape, first input, how many times 32 inputs, rows
-    of the result (1 or 2 words a lane), where the sum goes."""
+    """Add up one block. Words: function, registers, operand offsets, shape, first input, how many times 32 inputs, width of
+    the result (negative if it is signed, and is extended to 32 bits), where the sum goes."""
     w = i64(arguments, 8)
     function, regs, offsets, shape = w[0], w[1], w[2], w[3]
+    width = w[6]
     places = i32(offsets, 3)
     results = carray(as_pointer(regs + places[0]), (32,), np.uint32)
     wide_results = carray(as_pointer(regs + places[0]), (32,), np.uint64)
@@ -97,7 +99,10 @@ def _sum_block(arguments, mask, ops, ctx):
                     second[k] = np.uint32(x * np.uint32(_SECOND_FACTOR))
         call(function, regs, 0xFFFFFFFF, offsets, 0)
         for k in range(32):
-            result = wide_results[k] if w[6] == 2 else np.uint64(results[k])
+            result = wide_results[k] if width == 64 else np.uint64(results[k])
+            if width < 0:
+                low = np.int32(results[k] << np.uint32(32 + width)) >> np.int32(32 + width)
+                result = np.uint64(np.uint32(low))
             v = result + np.uint64(start + np.uint32(k)) * np.uint64(_INPUT_FACTOR)
             v *= np.uint64(_RESULT_FACTOR)
             v ^= v >> np.uint64(29)
@@ -111,6 +116,8 @@ def checksums(opcode: str, blocks: Sequence[int] = range(BLOCKS)) -> list[int]:
     _, shape = _operands(opcode)
     form = lane.natural_form(opcode)
     function, summing = lane.compile_form(form), CFUNCTYPE(*[c_int64] * 5)(address_of(_sum_block))
+    out = lane.operation(opcode).outs[0]
+    width = -width_of_type(out) if out in ("s8", "s16") else width_of_type(out)
     kinds = (*form.outs, *form.ins)
     offsets = np.cumsum([0, *(ROW_BYTES[kind] for kind in kinds)]).astype(np.int32)
 
@@ -119,7 +126,7 @@ def checksums(opcode: str, blocks: Sequence[int] = range(BLOCKS)) -> list[int]:
         words = np.array(
             [
                 *(function, regs.ctypes.data, offsets.ctypes.data, _SHAPES.index(shape), block * BLOCK_INPUTS),
-                *(BLOCK_INPUTS // 32, 2 if form.outs == ("u64",) else 1, sums.ctypes.data),
+                *(BLOCK_INPUTS // 32, width, sums.ctypes.data),
             ],
             np.int64,
         )

@@ -206,10 +206,9 @@ def narrow(op: Opcode) -> Operation:
         body = f"{result}_of_f64(a, {mode}{f', {flush}' if result == 'f32' else ''})"
         return Operation((f"b{width_of_type(result)}",), (source,), (body,), _pipe(op), wide=True)
     if source == "f32" and mode == 0:
-        return _float_result(
-            op, result, f"{result}_from_f32({'flush32(a)' if flush else 'a'})", exact, (source,)
-        )
-    return _float_result(op, result, _narrow(result, exact, mode), exact, (source,))
+        return _float_result(op, result, f"{result}_from_f32({'flush32(a)' if flush else 'a'})", exact, (source,))
+    body = f"narrow32_ftz({exact}, {mode})" if result == "f32" and op.has("ftz") else _narrow(result, exact, mode)
+    return _float_result(op, result, body, exact, (source,))
 
 
 _RELU_OR_FINITE = "[.relu|.satfinite|.relu.satfinite|.satfinite.relu]"

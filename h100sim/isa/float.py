@@ -17,12 +17,12 @@ def rounding(op: Opcode) -> int:
     return _ROUNDINGS.index(op.choose(*_ROUNDINGS) or "rn")
 
 
-def _finish(op: Opcode, count: int, body: str, pipe: str = "fma") -> Operation:
-    """Apply .ftz to inputs and result and .sat to the result."""
+def _finish(op: Opcode, count: int, body: str, pipe: str = "fma", flushed: bool = False) -> Operation:
+    """Apply .ftz to inputs and result and .sat to the result; ``flushed``: the expression does .ftz to the result."""
     let = ()
     if op.has("ftz"):
         let = tuple(f"{name} = flush32({name})" for name in "abc"[:count])
-        body = f"flush32({body})"
+        body = body if flushed else f"flush32({body})"
     if op.has("sat"):
         body = f"saturate32({body})"
     return Operation(("f32",), ("f32",) * count, (body,), pipe, let)
@@ -33,10 +33,12 @@ def add_sub_mul(op: Opcode) -> Operation:
     """d = a + b, a - b or a * b."""
     mode = rounding(op)
     sign = {"add": "+", "sub": "-", "mul": "*"}[op.base]
+    if op.base == "mul" and mode:
+        return _finish(op, 2, f"mul32(a, b, {mode}, {op.has('ftz')})", flushed=True)
+    if op.base == "mul" and op.has("ftz"):
+        return _finish(op, 2, "mul32_ftz(a, b)", flushed=True)
     if mode == 0:
         return _finish(op, 2, f"a {sign} b")
-    if op.base == "mul":
-        return _finish(op, 2, f"mul32(a, b, {mode})")
     return _finish(op, 2, f"add32(a, {'b' if op.base == 'add' else '-b'}, {mode})")
 
 
@@ -44,21 +46,27 @@ def add_sub_mul(op: Opcode) -> Operation:
 def fma(op: Opcode) -> Operation:
     """d = a * b + c with one rounding."""
     mode = rounding(op)
-    return _finish(op, 3, f"fma32_directed(a, b, c, {mode})" if mode else "fma32(a, b, c)")
+    if mode:
+        return _finish(op, 3, f"fma32_directed(a, b, c, {mode}, {op.has('ftz')})", flushed=True)
+    return _finish(op, 3, "fma32_ftz(a, b, c)" if op.has("ftz") else "fma32(a, b, c)", flushed=True)
+
+
+def _quotient(op: Opcode, a: str, b: str) -> str:
+    """Return the expression of a / b. To nearest, no quotient of normal numbers below 2^-126 rounds to it."""
+    mode = rounding(op)
+    return f"div32({a}, {b}, {mode}, {op.has('ftz')})" if mode else f"div32_nearest({a}, {b})"
 
 
 @lane_instruction("div.[rn|rz|rm|rp][.ftz|].f32")
 def div(op: Opcode) -> Operation:
     """d = a / b, correctly rounded."""
-    mode = rounding(op)
-    return _finish(op, 2, f"div32(a, b, {mode})" if mode else "div32_nearest(a, b)", "mufu")
+    return _finish(op, 2, _quotient(op, "a", "b"), "mufu", flushed=rounding(op) != 0)
 
 
 @lane_instruction("rcp.[rn|rz|rm|rp][.ftz|].f32")
 def rcp(op: Opcode) -> Operation:
     """d = 1 / a, correctly rounded."""
-    mode = rounding(op)
-    return _finish(op, 1, f"div32(float32(1), a, {mode})" if mode else "div32_nearest(float32(1), a)", "mufu")
+    return _finish(op, 1, _quotient(op, "float32(1)", "a"), "mufu", flushed=rounding(op) != 0)
 
 
 @lane_instruction("sqrt.[rn|rz|rm|rp][.ftz|].f32")

@@ -3,7 +3,11 @@
 Rounding to nearest even is the host's. The other modes take the exact result rounded to odd in float64 (53 bits are
 more than twice 24 plus two, so that loses nothing that a later rounding needs) and round that once.
 
-Spec: PTX ISA 9.1, "Floating Point Instructions". Measured: tests/data/ptx_scalar.npz.
+With .ftz a result becomes zero if it is subnormal after rounding to 24 bits with an unbounded exponent. So a product just
+below 2^-126 stays 2^-126 if that is the nearest number of 24 bits, and is 0 although 2^-126 is the nearest float32 if a
+smaller number of 24 bits is nearer.
+
+Spec: PTX ISA 9.1, "Floating Point Instructions". Measured: tests/data/ptx_scalar.npz, validate/silicon/lane_forms.json.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ import numpy as np
 from numpy import float32, float64, uint32, uint64
 
 from ..native import jit
-from .host_float import f32_bits, f32_value, f64_bits, f64_value, fma64
+from .host_float import f32_bits, f32_value, f64_bits, f64_value, fma32, fma64
 
 __all__ = [
     "add32",
@@ -21,6 +25,7 @@ __all__ = [
     "f32_canonical",
     "flush32",
     "fma32_directed",
+    "fma32_ftz",
     "max32",
     "max32_nan",
     "max32_nan_xorsign",
@@ -30,7 +35,9 @@ __all__ = [
     "min32_nan_xorsign",
     "min32_xorsign",
     "mul32",
+    "mul32_ftz",
     "narrow32",
+    "narrow32_ftz",
     "saturate32",
     "sqrt32",
     "sqrt32_nearest",
@@ -91,6 +98,37 @@ def narrow32(x, mode):
 
 
 @jit
+def narrow32_ftz(x, mode):
+    """Round a float64 (an exact value, or one rounded to odd) to float32 with .ftz."""
+    y = narrow32(x, mode)
+    magnitude = abs(x)
+    if mode == RN:
+        is_tiny = magnitude < 2.0**-126 * (1 - 2.0**-25)
+    elif mode == RZ or (mode == RP) == (x < 0):
+        is_tiny = magnitude < 2.0**-126
+    else:
+        is_tiny = magnitude <= 2.0**-126 * (1 - 2.0**-24)
+    return f32_value(f32_bits(y) & uint32(_SIGN)) if is_tiny else y
+
+
+@jit
+def mul32_ftz(a, b):
+    """Return a * b rounded to nearest with .ftz. Scaled by 2^24, a result near 2^-126 is rounded to 24 bits."""
+    y = float32(a * b)
+    is_tiny = abs(float32(float32(a * float32(16777216.0)) * b)) < float32(2.0**-102)
+    return f32_value(f32_bits(y) & uint32(_SIGN)) if is_tiny else y
+
+
+@jit
+def fma32_ftz(a, b, c):
+    """Return a * b + c rounded to nearest with .ftz; the operands have been flushed."""
+    y = fma32(a, b, c)
+    scale = float32(16777216.0)
+    is_tiny = abs(fma32(float32(a * scale), b, float32(c * scale))) < float32(2.0**-102)
+    return f32_value(f32_bits(y) & uint32(_SIGN)) if is_tiny else y
+
+
+@jit
 def to_odd(nearest, error):
     """Turn a float64 rounded to nearest, with the sign of the exact rest, into the exact value rounded to odd."""
     bits = f64_bits(nearest)
@@ -123,25 +161,32 @@ def add32(a, b, mode):
 
 
 @jit
-def mul32(a, b, mode):
-    return narrow32(float64(a) * float64(b), mode)
+def _narrow(x, mode, ftz):
+    return narrow32_ftz(x, mode) if ftz else narrow32(x, mode)
 
 
 @jit
-def fma32_directed(a, b, c, mode):
+def mul32(a, b, mode, ftz):
+    """Return a * b in a rounding mode."""
+    return _narrow(float64(a) * float64(b), mode, ftz)
+
+
+@jit
+def fma32_directed(a, b, c, mode, ftz):
     """Return a * b + c rounded once: the product is exact in float64."""
     x, y = float64(a) * float64(b), float64(c)
-    return narrow32(_signed_zero(sum_to_odd(x, y), x, y, mode), mode)
+    return _narrow(_signed_zero(sum_to_odd(x, y), x, y, mode), mode, ftz)
 
 
 @jit
-def div32(a, b, mode):
+def div32(a, b, mode, ftz):
+    """Return a / b in a rounding mode."""
     x, y = float64(a), float64(b)
     if y == 0.0 or abs(x) == np.inf or abs(y) == np.inf:
         return float32(np.true_divide(x, y))
     quotient = np.true_divide(x, y)
     rest = fma64(-quotient, y, x)
-    return narrow32(to_odd(quotient, rest if y > 0 else -rest), mode)
+    return _narrow(to_odd(quotient, rest if y > 0 else -rest), mode, ftz)
 
 
 @jit

@@ -174,6 +174,8 @@ def _sum(negative, high, low, exponent, c, mode):
 @jit
 def fma64_directed(a, b, c, mode):
     """Return a * b + c of float64, rounded once in a mode."""
+    if abs(c) == np.inf and _is_finite(a) and _is_finite(b):
+        return c  # also where the product would overflow to the other infinity
     if not (_is_finite(a) and _is_finite(b) and _is_finite(c)) or a == 0.0 or b == 0.0:
         product = a * b
         total = product + c

@@ -125,9 +125,9 @@ def mma_sync(instr: str, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndar
     """Do what one ``mma.sync`` does: A * B + C, to the bit.
 
     ``instr``: the opcode, such as ``"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"``. ``a`` (..., M, K), ``b``
-    (..., N, K), ``c`` (..., M, N) with any leading batch axes that broadcast: bits of the storage width (4-bit integers one a byte, b1 as (...,
-    K/8) bytes, least significant bit first) or values of the natural type. K is the opcode's, M and N come from the
-    arrays.
+    (..., N, K), ``c`` (..., M, N) with any leading batch axes that broadcast: bits of the storage width (4-bit integers
+    one a byte, b1 as (..., K/8) bytes, least significant bit first) or values of the natural type. K is the opcode's, M
+    and N come from the arrays.
 
     Returns D (..., M, N), bits or values as ``c``. PtxError for the opcode, UsageError for shapes, TypeError for
     arrays of another type.

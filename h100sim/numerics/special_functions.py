@@ -5,9 +5,10 @@ The unit interpolates quadratically: a table row (c0, c1, c2) for the leading bi
 ``t``; the square of ``t`` is a truncated one. All is integer arithmetic. The ``mufu_`` functions flush subnormal
 inputs and results; the instructions without .ftz scale around them as ptxas does.
 
-Measured: tests/data/scalar_ops.npz (32,768 inputs of each function), tests/data/ptx_scalar.npz. The tables come from
-the envytools project, which published them for an older generation; see special_function_tables.json. That Hopper
-uses the same ones, and the paths of the sine and cosine, were found on the captures.
+Measured: validate/silicon/exhaustive.json (all 2^32 inputs of each function of f32, with and without .ftz),
+tests/data/scalar_ops.npz, tests/data/ptx_scalar.npz. The tables come from the envytools project, which published them for
+an older generation; see special_function_tables.json. That Hopper uses the same ones, and the paths of the sine and
+cosine, were found on the captures.
 """
 
 from __future__ import annotations
@@ -19,14 +20,16 @@ import numpy as np
 from numpy import float32, float64, int64, uint32, uint64
 
 from ..native import jit
-from .float32 import RZ, mul32
+from .float32 import RZ, flush32, mul32, mul32_ftz
 from .host_float import f32_bits, f32_value, f64_bits, f64_value, fma64
 from .integers import top_bit64
 
 __all__ = [
     "cos_approx",
     "div_approx",
+    "div_approx_ftz",
     "div_full",
+    "div_full_ftz",
     "ex2_approx",
     "lg2_approx",
     "mufu_ex2",
@@ -190,7 +193,7 @@ def _sine(x, quarter):
     bits = f32_bits(x)
     if bits & uint32(0x7FFFFFFF) >= uint32(_INF):
         return f32_value(uint32(_NAN))
-    revolutions = float64(abs(mul32(x, f32_value(uint32(0x3E22F983)), RZ)))
+    revolutions = float64(abs(mul32(x, f32_value(uint32(0x3E22F983)), RZ, False)))
     fixed = int64((revolutions - np.floor(revolutions)) * 33554432.0)
     quadrant = ((fixed >> 23) + quarter) & 3
     u = fixed & 0x7FFFFF
@@ -284,6 +287,17 @@ def div_full(a, b):
     elif abs(b) > float32(2.0**126):
         scale = float32(0.25)
     return float32(float32(a * scale) * mufu_rcp(float32(b * scale)))
+
+
+@jit
+def div_approx_ftz(a, b):
+    return mul32_ftz(a, mufu_rcp(b))
+
+
+@jit
+def div_full_ftz(a, b):
+    scale = float32(0.25) if abs(b) > float32(2.0**126) else float32(1)
+    return mul32_ftz(flush32(float32(a * scale)), mufu_rcp(float32(b * scale)))
 
 
 @jit

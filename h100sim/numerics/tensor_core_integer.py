@@ -1,7 +1,8 @@
 """The integer and one-bit arithmetic of Hopper's tensor core.
 
-s8 and u8 in any mix, s4 and u4 in any mix (``mma.sync`` only, which the assembler makes of products of bytes): an exact dot product over the whole K of the instruction is added to the s32 accumulator once,
-which then wraps modulo 2^32, or is clamped once with ``.satfinite``. b1: the number of ones of A AND B (or A XOR B)
+s8 and u8 in any mix, s4 and u4 in any mix (``mma.sync`` only; the assembler makes products of bytes of them): an exact
+dot product over the whole K of the instruction is added to the s32 accumulator once, which then wraps modulo 2^32, or is
+clamped once with ``.satfinite``. b1: the number of ones of A AND B (or A XOR B)
 is added and wraps.
 
 Measured: tests/data/wgmma_numerics.npz (kernels s8_s32, s8_s32_sat, u8_s32, s8u8_s32, b1_s32),
@@ -31,9 +32,9 @@ XOR = 1 << 24
 @jit
 def _byte_value(kind, bits):
     """Return the value of one s8, u8, s4 or u4 element as float32."""
-    width = np.int32(4) if kind == _S4 or kind == _U4 else np.int32(8)
+    width = np.int32(4) if kind in (_S4, _U4) else np.int32(8)
     low = np.int32(bits & np.uint32((1 << width) - 1))
-    if (kind == _S8 or kind == _S4) and (low >> (width - np.int32(1))) != 0:
+    if kind in (_S8, _S4) and (low >> (width - np.int32(1))) != 0:
         low = np.int32(low - (np.int32(1) << width))
     return np.float32(low)
 
