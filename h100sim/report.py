@@ -12,13 +12,15 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import repeat
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import intervals
-from .shared_accesses import SharedInstruction, shared_instructions
 from .trace import Cause, Copy, Event, KernelInfo, Trace, Wait
+
+if TYPE_CHECKING:
+    from .shared_accesses import SharedInstruction
 
 _LOADS = (Copy.TENSOR_LOAD, Copy.BULK_LOAD)
 _STORES = (Copy.TENSOR_STORE, Copy.TENSOR_REDUCE, Copy.BULK_STORE, Copy.BULK_REDUCE)
@@ -117,6 +119,8 @@ class Summary:
 
 def summarise(trace: Trace) -> Summary:
     """Return the summary of a trace."""
+    from .shared_accesses import shared_instructions
+
     kernel = trace.kernel
     sms = len(np.unique(trace.ctas["sm"]))
     return Summary(
