@@ -2,7 +2,8 @@
 
 A has a scale for every row and 128 columns, B one for every block of 128 x 128. The tensor core adds fp8 products with few
 bits, so its sum is taken out after each 128 of K: the consumers multiply it by both scales and add it to an accumulator in
-f32. The scales of A travel through the ring with the tiles that they belong to; those of B are read ahead of the wait.
+f32, while the next product runs into a second set of registers. The scales of A travel through the ring with the tiles that
+they belong to; those of B are read ahead of the wait.
 """
 
 # mypy: disable-error-code="valid-type"
@@ -28,8 +29,8 @@ def build(m: int = 256, n: int = 256, k: int = 512, stages: int = 4) -> tk.Kerne
     for name, size, unit in (("m", m, BM), ("n", n, BN), ("k", k, BK)):
         if size < unit or size % unit:
             raise UsageError(f"{name} must be a multiple of {unit}, not {size}")
-    if not 1 <= stages <= 5:
-        raise UsageError(f"stages must be from 1 to 5, not {stages}")
+    if not 2 <= stages <= 5:
+        raise UsageError(f"stages must be from 2 to 5, not {stages}")
     steps = k // BK
     scales_a, scales_b = tk.gl(tk.fl, steps, m), tk.gl(tk.fl, n // BN, steps)
 
@@ -68,23 +69,46 @@ def build(m: int = 256, n: int = 256, k: int = 512, stages: int = 4) -> tk.Kerne
 
         with tk.warpgroups(1, 2, name="consumer") as consumer:
             tk.warpgroup.increase_registers(232)
-            acc, part = tk.rt(tk.fl, 16, BN), tk.rt(tk.fl, 16, BN)
-            factor = tk.col_vec(part, name="factor")
+            acc = tk.rt(tk.fl, 16, BN)
+            parts = [tk.rt(tk.fl, 16, BN, name=f"part_{i}") for i in range(2)]
+            factors = [tk.col_vec(acc, name=f"factor_{i}") for i in range(2)]
             tk.warp.zero(acc)
-            ring = tk.ring(stages)
-            for step in tk.range(steps):
+            ring, done = tk.ring(stages), tk.ring(stages)
+
+            def start(i, step):
+                """Start the product of a step into part i, and read the scales that go with it."""
                 of_b = tk.read(B_scale, (col, step))
                 tk.wait(full[ring.stage], ring.phase)
-                tk.warpgroup.mm_ABt(part, a[ring.stage, consumer], b[ring.stage])
-                tk.warpgroup.load(factor, scale[ring.stage * CONSUMERS + consumer])
-                tk.warp.mul(factor, factor, of_b)
-                tk.warpgroup.mma_async_wait()
+                tk.warpgroup.mm_ABt(parts[i], a[ring.stage, consumer], b[ring.stage])
+                tk.warpgroup.load(factors[i], scale[ring.stage * CONSUMERS + consumer])
+                tk.warp.mul(factors[i], factors[i], of_b)
+                ring.advance()
+
+            def finish(i, running):
+                """Wait for part i, free its slot and add it up, while ``running`` later products go on."""
+                tk.warpgroup.mma_async_wait(running)
                 # All warps have read their scales, too, before one thread says that the slot is free.
                 tk.warpgroup.sync(consumer + 1)
-                tk.warpgroup.arrive(empty[ring.stage])
-                tk.warp.mul_row(part, part, factor)
-                tk.warp.add(acc, acc, part)
-                ring.advance()
+                tk.warpgroup.arrive(empty[done.stage])
+                done.advance()
+                tk.warp.mul_row(parts[i], parts[i], factors[i])
+                tk.warp.add(acc, acc, parts[i])
+
+            # Steps in pairs, one of them always running; an odd one goes first, alone.
+            odd = steps % 2
+            if odd:
+                start(0, 0)
+                finish(0, running=0)
+            if steps > 1:
+                start(0, odd)
+                for pair in tk.range(steps // 2 - 1):
+                    start(1, pair * 2 + odd + 1)
+                    finish(0, running=1)
+                    start(0, pair * 2 + odd + 2)
+                    finish(1, running=1)
+                start(1, steps - 1)
+                finish(0, running=1)
+                finish(1, running=0)
             tk.warpgroup.store(c[consumer], acc)
             tk.warpgroup.sync(consumer + 1)
             with tk.elect():
