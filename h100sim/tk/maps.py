@@ -90,6 +90,14 @@ pos_infty = _fill("pos_infty", math.inf, "infinity")
 neg_infty = _fill("neg_infty", -math.inf, "minus infinity")
 
 
+def fill(dst: Registers, value: Number) -> None:
+    """Set every element to a number. PTX: ``mov``, ``cvt`` for 16-bit types."""
+    require_like("warp.fill", dst)
+    kind = "f32" if dst.dtype is fl else "b32" if isinstance(dst, RegisterTile) else "b16"
+    for register, word in zip(dst.registers, _others(dst, value), strict=True):
+        current().emit(f"mov.{kind} {register}, {word}")
+
+
 def copy(dst: Registers, src: Registers) -> None:
     """Copy a tile or vector, converting between types and, for vectors, layouts. PTX: ``mov``; ``cvt`` between types,
     with ``shfl.sync`` and ``prmt`` for fp8 tiles, whose lanes hold other elements; ``shfl.sync`` between layouts.
@@ -283,6 +291,8 @@ add_row, add_col = _broadcast("add", "row"), _broadcast("add", "col")
 sub_row, sub_col = _broadcast("sub", "row"), _broadcast("sub", "col")
 mul_row, mul_col = _broadcast("mul", "row"), _broadcast("mul", "col")
 div_row, div_col = _broadcast("div", "row"), _broadcast("div", "col")
+max_row, max_col = _broadcast("max", "row"), _broadcast("max", "col")
+min_row, min_col = _broadcast("min", "row"), _broadcast("min", "col")
 
 
 def broadcast_row(dst: RegisterTile, vector: RegisterVector) -> None:

@@ -8,12 +8,17 @@ same bits in every lane that holds a copy. Spec: PTX ISA 9.1, "shfl.sync".
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
-from .builder import current
-from .maps import elements, require_vector
+from .builder import current, usage
+from .choices import select
+from .control import lane
+from .floats import Float
+from .maps import elements, require_f32, require_vector
 from .register_tiles import RegisterTile
 from .register_vectors import RegisterVector
+from .scalars import Int
 
 _OPCODES = {"max": "max.f32", "min": "min.f32", "sum": "add.rn.f32", "prod": "mul.rn.f32"}
 #: Lane distances of the shuffles that combine the copies of a vector's partial results.
@@ -85,3 +90,36 @@ def _shuffled(opcode: str, values: list[str], distance: int) -> list[str]:
 
 row_max, row_min, row_sum, row_prod = (_reduction("row", name) for name in _OPCODES)
 col_max, col_min, col_sum, col_prod = (_reduction("col", name) for name in _OPCODES)
+
+
+#: What leaves a reduction as it is, for lanes that a vector does not reach.
+_NEUTRAL = {"max": -math.inf, "min": math.inf, "sum": 0.0, "prod": 1.0}
+#: Lane distances that bring together the lanes with different elements.
+_ACROSS = {"ortho": (4, 8, 16), "align": (1, 2), "naive": (1, 2, 4, 8, 16)}
+
+
+def _vector_reduction(name: str) -> Callable[[RegisterVector], Float]:
+    opcode = _OPCODES[name]
+
+    def reduce(src: RegisterVector) -> Float:
+        if not isinstance(src, RegisterVector):
+            raise usage(f"warp.vec_{name} operand must be a register vector, not {type(src).__name__}")
+        require_f32(f"warp.vec_{name}", src)
+        parts = list(src.registers)
+        if src.layout == "naive" and src.length % 32:
+            reached = Int(lane(), nonnegative=True) < src.length % 32
+            parts[-1] = select(reached, Float(parts[-1], divergent=True), _NEUTRAL[name]).register
+        totals = _in_thread(opcode, [parts])
+        for distance in _ACROSS[src.layout]:
+            totals = _shuffled(opcode, totals, distance)
+        return Float(totals[0])
+
+    words = {"max": "largest element", "min": "smallest element", "sum": "sum", "prod": "product"}[name]
+    reduce.__name__ = reduce.__qualname__ = f"vec_{name}"
+    reduce.__doc__ = (
+        f"Return the {words} of a vector, the same in every lane. PTX: ``{opcode.removesuffix('.f32')}``, ``shfl.sync.bfly``."
+    )
+    return reduce
+
+
+vec_max, vec_min, vec_sum, vec_prod = (_vector_reduction(name) for name in _OPCODES)

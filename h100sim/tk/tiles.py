@@ -9,6 +9,7 @@ a kernel is traced; shared ones take their place in shared memory in the order i
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from ..dtypes import ElementType, element_type
@@ -104,6 +105,11 @@ class SharedTile:
     def size_bytes(self) -> int:
         """Bytes of one tile."""
         return self.rows * self.cols * self.dtype.size_bytes
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes from the first to the last of an array."""
+        return self.size_bytes * math.prod(self.count)
 
     @property
     def panel_cols(self) -> int:
@@ -209,9 +215,11 @@ def st(
     swizzle: int | None = None,
     count: int | tuple[int, ...] = (),
     name: str | None = None,
+    over: SharedTile | SharedVector | None = None,
+    offset: int = 0,
 ) -> SharedTile:
     """Make a shared tile (``count``: an array of them). ``swizzle`` fixes the width in bytes: 128, 64, 32 or 0
-    (row-major).
+    (row-major). ``over``: use the memory of this tile or vector, from byte ``offset`` on, instead of more.
 
     Raises UsageError for a shape that base tiles do not cover, and when the CTA's shared memory is used up.
     """
@@ -230,11 +238,32 @@ def st(
     size = rows * cols * dtype.size_bytes
     for n in counts:
         size *= n
-    offset = builder.allocate(f"{'x'.join(map(str, counts)) or 'one'} st<{dtype}, {rows}, {cols}>", size, _TILE_ALIGN)
-    tile = SharedTile(dtype, rows, cols, swizzle, counts, SharedAddress(shared_base(), offset))
+    if over is not None:
+        address = _place_over(over, offset, size)
+    else:
+        start = builder.allocate(f"{'x'.join(map(str, counts)) or 'one'} st<{dtype}, {rows}, {cols}>", size, _TILE_ALIGN)
+        address = SharedAddress(shared_base(), start)
+    tile = SharedTile(dtype, rows, cols, swizzle, counts, address)
     builder.shared_tiles.append(tile)
     builder.watch(tile, name)
     return tile
+
+
+def _place_over(over: object, offset: int, size: int) -> SharedAddress:
+    """Return the address of a tile that uses the memory of another. Raises UsageError if it does not fit."""
+    if not isinstance(over, (SharedTile, SharedVector)) or over.address.register != "%smem":
+        found = f"{over.name} at a place known at run time" if isinstance(over, (SharedTile, SharedVector)) else type(over).__name__
+        raise usage(f"tile over another must be over a shared tile or vector at a fixed place, not {found}")
+    if not 0 <= offset <= over.total_bytes - size:
+        raise usage(f"tile over {over.name} must fit its {over.total_bytes:,} bytes, not take {size:,} from {offset:,} on")
+    start = over.address.offset + offset
+    if start % _TILE_ALIGN:
+        raise usage(
+            f"tile over {over.name} must begin at a multiple of {_TILE_ALIGN:,} bytes, not {start % _TILE_ALIGN:,} after one: "
+            f"give offset={offset + -start % _TILE_ALIGN}",
+            "swizzles and wgmma take bits 7 to 9 of the address for the row",
+        )
+    return SharedAddress(over.address.register, start)
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,6 +279,11 @@ class SharedVector:
     @property
     def size_bytes(self) -> int:
         return self.length * self.dtype.size_bytes
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes from the first to the last of an array."""
+        return self.stride_bytes * (self.count - 1) + self.size_bytes
 
     @property
     def stride_bytes(self) -> int:

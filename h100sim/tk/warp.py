@@ -24,9 +24,14 @@ from .maps import (
     div_row,
     exp,
     exp2,
+    fill,
     fma,
     log,
     log2,
+    max_col,
+    max_row,
+    min_col,
+    min_row,
     mul,
     mul_col,
     mul_row,
@@ -49,7 +54,20 @@ from .maps import maximum as max
 from .maps import minimum as min
 from .masks import apply, left_fill, lower_fill, make_causal, make_causal_t, right_fill, tril, triu, upper_fill
 from .rearrange import swap_layout, swap_layout_inplace, transpose_inplace, transpose_sep
-from .reductions import col_max, col_min, col_prod, col_sum, row_max, row_min, row_prod, row_sum
+from .reductions import (
+    col_max,
+    col_min,
+    col_prod,
+    col_sum,
+    row_max,
+    row_min,
+    row_prod,
+    row_sum,
+    vec_max,
+    vec_min,
+    vec_prod,
+    vec_sum,
+)
 from .register_tiles import RegisterTile
 from .register_vectors import RegisterVector
 from .scalars import Scalar
@@ -78,6 +96,7 @@ __all__ = [
     "div_row",
     "exp",
     "exp2",
+    "fill",
     "fma",
     "left_fill",
     "load",
@@ -88,7 +107,11 @@ __all__ = [
     "make_causal",
     "make_causal_t",
     "max",
+    "max_col",
+    "max_row",
     "min",
+    "min_col",
+    "min_row",
     "mma_AB",
     "mma_ABt",
     "mma_AtB",
@@ -123,6 +146,10 @@ __all__ = [
     "tril",
     "triu",
     "upper_fill",
+    "vec_max",
+    "vec_min",
+    "vec_prod",
+    "vec_sum",
     "zero",
 ]
 

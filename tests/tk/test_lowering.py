@@ -116,7 +116,7 @@ WARP = {
     **{name: (lambda w, name=name: getattr(tk.warp, name)(w.f, w.f, w.g)) for name in BINARY},
     **{
         f"{name}_{axis}": (lambda w, f=f"{name}_{axis}", v=v: getattr(tk.warp, f)(w.f, w.f, getattr(w, v)))
-        for name in ("add", "sub", "mul", "div")
+        for name in ("add", "sub", "mul", "div", "max", "min")
         for axis, v in (("row", "rows"), ("col", "cols"))
     },
     **{
@@ -125,6 +125,8 @@ WARP = {
         for axis, v in (("row", "rows"), ("col", "cols"))
     },
     **{f"{n}_fill": (lambda w, f=f"{n}_fill": getattr(tk.warp, f)(w.f, w.f, 3, 0.0)) for n in ("left", "right", "upper", "lower")},
+    **{f"vec_{n}": (lambda w, f=f"vec_{n}": getattr(tk.warp, f)(w.naive)) for n in ("max", "min", "sum", "prod")},
+    "fill": lambda w: (tk.warp.fill(w.f, 2.0), tk.warp.fill(w.narrow, 2.0)),
     "tril": lambda w: tk.warp.tril(w.f, w.f),
     "triu": lambda w: tk.warp.triu(w.f, w.f),
     "make_causal": lambda w: tk.warp.make_causal(w.f, w.f, 0, 0, 0.0),

@@ -161,7 +161,7 @@ def test_ctas_of_a_cluster_send_tiles_and_expect_each_others_bytes(on):
 # --- views ------------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=16, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     st.sampled_from([(tk.bf16, 16), (tk.fl, 16), (tk.half, 32), (tk.fp8e4m3, 32)]), st.sampled_from([0, 32, 64, 128]),
     st.sampled_from([16, 32]), st.integers(1, 2),
@@ -171,11 +171,11 @@ def test_registers_go_to_any_part_of_a_tile(type_and_cols, swizzle, rows, times)
     dtype, cols = type_and_cols[0], type_and_cols[1] * times
 
     @tk.kernel(grid=1, warps=1)
-    def parts(X: tk.gl(dtype, 64, 128), Y: tk.gl(dtype, 64, 128)):
-        tile, values = tk.st(dtype, 64, 128, swizzle=swizzle), tk.rt(tk.fl, rows, cols)
+    def parts(X: tk.gl(dtype, 32, 128), Y: tk.gl(dtype, 32, 128)):
+        tile, values = tk.st(dtype, 32, 128, swizzle=swizzle), tk.rt(tk.fl, rows, cols)
         tk.warp.load(tile, X, (0, 0))
         tk.warp.sync()
-        for i in tk.range(64 // rows):
+        for i in tk.range(32 // rows):
             for j in range(128 // cols):
                 tk.warp.load(values, tile.subtile(rows, cols, (i, j)))
                 tk.warp.mul(values, values, 2.0)
@@ -184,7 +184,7 @@ def test_registers_go_to_any_part_of_a_tile(type_and_cols, swizzle, rows, times)
         tk.warp.sync()
         tk.warp.store(Y, tile, (0, 0))
 
-    x = normal((64, 128), dtype.natural)
+    x = normal((32, 128), dtype.natural)
     expected = (2 * x.astype(np.float32)).astype(dtype.natural)
     np.testing.assert_array_equal(checked(parts, x).astype(np.float32), expected.astype(np.float32))
 
@@ -235,6 +235,33 @@ def test_tma_fills_a_tile_in_parts(on):
     np.testing.assert_array_equal(z[0, :3], [1, 2, float(y[19, 36])])
 
 
+def test_a_tile_can_use_the_memory_of_another(on):
+    @tk.kernel(grid=1, warps=1)
+    def reuse(X: tk.gl(tk.bf16, 32, 64), Y: tk.gl(tk.fl, 16, 32)):
+        first, loaded = tk.st(tk.bf16, 16, 64, count=3), tk.semaphore()
+        second = tk.st(tk.fl, 16, 32, over=first, offset=2048)
+        values = tk.rt(tk.fl, 16, 64)
+        with tk.elect():
+            ready(loaded)
+        tk.warp.sync()
+        with tk.elect():
+            tk.tma.expect(loaded, first[1])
+            tk.tma.load_async(first[1], X, (1, 0), loaded)
+        tk.wait(loaded, 0)
+        tk.warp.load(values, first[1])
+        tk.warp.sync()
+        tk.warp.store(second, values.columns(32, 32))
+        tk.warp.sync()
+        with tk.elect():
+            tk.tma.store_async(Y, second, (0, 0))
+            tk.tma.store_async_wait()
+
+    x = normal((32, 64), BF16)
+    np.testing.assert_array_equal(checked(reuse, x, on=on), x[16:, 32:].astype(np.float32))
+    assert reuse.shared_bytes == 3 * 2048 + 8
+    assert [(t["name"], t["offset"]) for t in reuse.debug.tiles] == [("first", 0x400), ("second", 0x400 + 2048)]
+
+
 def loads(make, coord=(0, 0), name="load_async", **options):
     """Return a body that loads what ``make`` returns from X."""
 
@@ -267,6 +294,12 @@ REFUSED = [
      "subtile of st<bf16, 64, 64> must be of base tiles that divide it, not 24x64"),
     (lambda X: tk.st(tk.bf16, 64, 64).subtile(16, 32, (0, tk.blockIdx())),
      "column of a subtile of st<bf16, 64, 64> must be a Python integer from 0 to 1, not Int(%ctaid_x)"),
+    (lambda X: tk.st(tk.bf16, 16, 64, over=tk.st(tk.bf16, 64, 64, name="big"), offset=512),
+     "tile over big must begin at a multiple of 1,024 bytes, not 512 after one: give offset=1024"),
+    (lambda X: tk.st(tk.fl, 64, 64, over=tk.st(tk.bf16, 64, 64, name="small")),
+     "tile over small must fit its 8,192 bytes, not take 16,384 from 0 on"),
+    (lambda X: tk.st(tk.bf16, 16, 64, over=tk.st(tk.bf16, 16, 64, count=2, name="ring")[tk.blockIdx()]),
+     "tile over another must be over a shared tile or vector at a fixed place, not ring at a place known at run time"),
     (lambda X: tk.sv(tk.bf16, 64).subvec(24, 0),
      "length of a part of sv<bf16, 64> must be a multiple of 16 that divides it, not 24"),
     (lambda X: tk.warpgroup.mm_AB(tk.rt(tk.fl, 16, 64), tk.st(tk.bf16, 64, 64), tk.st(tk.bf16, 64, 128).subtile(64, 32, (0, 1))),

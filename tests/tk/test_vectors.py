@@ -96,7 +96,46 @@ def test_vectors_of_column_layout_tiles_have_the_other_layout(axis, on):
     np.testing.assert_array_equal(checked(reduce, x.astype(tk.bf16.natural), on=on)[0], expected)
 
 
+@settings(max_examples=12, deadline=None)
+@given(st.sampled_from(["max", "min", "sum", "prod"]), st.sampled_from(LAYOUTS), st.sampled_from([16, 48, 64, 96, 256]))
+def test_vectors_are_reduced_to_numbers(name, layout, length):
+    @tk.kernel(grid=1, warps=1)
+    def reduce(X: tk.gl(tk.fl, 1, length), Y: tk.gl(tk.fl, 1, 32), Z: tk.gl(tk.fl, 1, length)):
+        vector = tk.rv(tk.fl, length, layout)
+        tk.warp.load(vector, X, (0, 0))
+        result = getattr(tk.warp, f"vec_{name}")(vector)
+        tk.write(Y, tk.laneid(), result)
+        tk.warp.fill(vector, result)
+        tk.warp.store(Z, vector, (0, 0))
+
+    x = 1 + normal((1, length)) / 8
+    numpy = {"max": np.max, "min": np.min, "sum": np.sum, "prod": np.prod}[name]
+    y, z = checked(reduce, x)
+    np.testing.assert_allclose(y, numpy(x.astype(np.float64)), rtol=1e-5)
+    assert len({*y[0], *z[0]}) == 1, "all lanes have the same bits"
+
+
+@pytest.mark.parametrize("axis", ["row", "col"])
+def test_rows_and_columns_are_bounded_by_a_vector(axis, on):
+    @tk.kernel(grid=1, warps=1)
+    def bound(X: tk.gl(tk.fl, 16, 32), V: tk.gl(tk.fl, 2, 16 if axis == "row" else 32), Y: tk.gl(tk.fl, 16, 32)):
+        tile = tk.rt(tk.fl, 16, 32)
+        low, high = ((tk.col_vec if axis == "row" else tk.row_vec)(tile) for _ in range(2))
+        tk.warp.load(tile, X, (0, 0))
+        tk.warp.load(low, V, (0, 0))
+        tk.warp.load(high, V, (1, 0))
+        getattr(tk.warp, f"max_{axis}")(tile, tile, low)
+        getattr(tk.warp, f"min_{axis}")(tile, tile, high)
+        tk.warp.store(Y, tile, (0, 0))
+
+    x, v = normal((16, 32)), np.sort(normal((2, 16 if axis == "row" else 32), seed=1), 0)
+    low, high = (v[i][:, None] if axis == "row" else v[i][None] for i in range(2))
+    np.testing.assert_array_equal(checked(bound, x, v, on=on), np.clip(x, low, high))
+
+
 REFUSED = [
+    (lambda: tk.warp.vec_sum(tk.rv(tk.bf16, 32)), "warp.vec_sum operand must be f32, not bf16: copy it to an f32 tile first"),
+    (lambda: tk.warp.vec_max(tk.rt(tk.fl, 16, 16)), "warp.vec_max operand must be a register vector, not RegisterTile"),
     (lambda: tk.rv(tk.fp8e4m3, 32), "element type of an rv must be f32, bf16 or f16, not e4m3"),
     (lambda: tk.rv(tk.fl, 24), "length of an rv must be a multiple of 16, not 24"),
     (lambda: tk.rv(tk.fl, 32, "row"), "layout of an rv must be naive, ortho or align, not row"),
@@ -114,5 +153,5 @@ REFUSED = [
 @pytest.mark.parametrize("body, message", REFUSED, ids=[message[:50] for _, message in REFUSED])
 def test_misuse_is_named(body, message):
     with pytest.raises(UsageError) as error:
-        tk.kernel(grid=1, warps=4)(body)
+        tk.kernel(grid=1, warps=4)(lambda: body() and None)
     assert error.value.message == message
