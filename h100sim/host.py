@@ -154,7 +154,7 @@ class LaunchOptions(TypedDict, total=False):
     ``shared_mem``: bytes of dynamic shared memory; ``cluster``: CTAs of a cluster; ``device``: a Device or the name of a model.
     ``values`` "none" computes addresses, control flow and time only. ``checks`` is "on", "strict" (contested rules too) or "off".
     ``trace`` is "full" (every instruction), "units" (waits, barriers, copies, wgmmas), "off" or "auto": full for small launches,
-    but for instructions after the first 16 million events. ``max_cycles`` is at most 2^30 unless given.
+    but for instructions after the first 16 million events. ``max_cycles`` is at most 2^27 unless given.
     ``schedule`` is the seed of the order of warps and units, see :mod:`h100sim.schedules`. ``console`` takes each line that the
     kernel prints.
     """

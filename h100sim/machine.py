@@ -37,8 +37,8 @@ _BARREN_ROUNDS_WITH_CLOCK = 200
 _FOREVER = 1 << 62
 #: Events of a warp among which a test of an mbarrier belongs to the loop that the warp is in.
 _LOOP_EVENTS = 64
-#: Cycles that a launch may take where the caller gives no limit: half a second on silicon.
-MOST_CYCLES = 1 << 30
+#: Cycles that a launch may take where the caller gives no limit: 76 milliseconds on silicon.
+MOST_CYCLES = 1 << 27
 #: Stack of a lane for calls that come back to their own function, where that much for all lanes is not more than the third.
 _STACK_BYTES, _LEAST_STACK_BYTES, _STACKS_BYTES = 1 << 16, 1 << 13, 1 << 30
 

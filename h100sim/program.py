@@ -291,6 +291,14 @@ class _Decoder:
         return self.row(operand, "pred" if kind == "pred" else type_, kind in ("u64", "u128"), instruction)
 
     def lower(self, instruction: Instruction) -> lane.LaneOp | MachineOp:
+        try:
+            return self.lowered(instruction)
+        except (IndexError, ValueError, AttributeError):
+            # A lowering takes its operands as the manual lists them: some are missing here, or are of another kind.
+            message = f"operands of {instruction.opcode} must be those that the manual lists, not these {len(instruction.operands)}"
+            raise self.refuse(instruction, message, f'PTX ISA 9.1, "{instruction.base}"') from None
+
+    def lowered(self, instruction: Instruction) -> lane.LaneOp | MachineOp:
         if instruction.base == "mov" and isinstance(instruction.operands[1], Special):
             name = instruction.operands[1].name
             if name in control.CLOCKS:

@@ -123,3 +123,15 @@ def test_only_the_shared_variables_that_a_kernel_names_take_room():
     out = zeros(1)
     launch(entry("u64 out", body + STORE_THREAD, outside=outside), (out,), block=1)
     assert out[0] == 0x400
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["mov.u32;", "bar.sync;", "ld.global.u32 %r0;", "elect.sync;", "cp.async.bulk.wait_group;", "mbarrier.init.shared.b64 [%r0];",
+     "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 %r0;", "cp.async.bulk.commit_group 1;", "add.u32 %r0, .f32, 1;"],
+)  # fmt: skip
+def test_operands_that_are_missing_or_of_another_kind_are_refused(statement):
+    text = entry("u64 out", f".reg .b32 %r<2>; {statement}")
+    with pytest.raises(h100sim.PtxError) as caught:
+        _ = h100sim.RawModule(code=text).get_function("kernel").program
+    assert caught.value.line > 0

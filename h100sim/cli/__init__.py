@@ -99,7 +99,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Values = Annotated[str, typer.Option(help="exact: every bit; none: addresses, control flow and time only.")]
 Checks = Annotated[str, typer.Option(help="on, strict (contested rules too) or off.")]
 MaxCycles = Annotated[
-    int | None, typer.Option("--max-cycles", min=1, help="Stop with an error after so many cycles (else after 2^30).")
+    int | None, typer.Option("--max-cycles", min=1, help="Stop with an error after so many cycles (else after 2^27).")
 ]
 Schedule = Annotated[int, typer.Option(min=0, help="Seed of the order of warps and units; 0 is the usual one.")]
 Port = Annotated[int, typer.Option(min=1, max=65535, help="Port of the browser view on 127.0.0.1.")]

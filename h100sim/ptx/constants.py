@@ -9,6 +9,7 @@ where the manual is silent: shift counts are taken modulo 64, ``%`` is unsigned,
 
 from __future__ import annotations
 
+import re
 import struct
 from functools import lru_cache
 from typing import NamedTuple
@@ -18,6 +19,7 @@ from .module import Imm
 
 _BITS = 1 << 64
 _MAX_DEPTH = 64
+_FLOAT = re.compile(r"(\d+\.\d*|\.\d+|\d+)([eE][-+]?\d+)?")
 _RULE = 'PTX ISA 9.1, "Constants"'
 
 _PRECEDENCE = {
@@ -90,7 +92,7 @@ def _literal(text: str) -> _Value | None:
     if prefix == "0b":
         return _integer(digits[2:], 2, digits != text)
     if not digits.isdigit():
-        return _Value(float(text), "f64")
+        return _Value(float(text), "f64") if _FLOAT.fullmatch(text) else None
     return _integer(digits, 8 if digits[0] == "0" else 10, digits != text)
 
 

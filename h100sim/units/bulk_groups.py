@@ -50,6 +50,7 @@ def wait_group(regs, mask, ops, ctx):
 
 @machine_instruction("cp.async.bulk.commit_group")
 def lower_commit(instruction: Instruction, environment: Environment) -> MachineOp:
+    () = instruction.operands
     return MachineOp(commit_group)
 
 

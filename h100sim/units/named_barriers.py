@@ -130,7 +130,7 @@ def lower_barrier(instruction: Instruction, environment: Environment) -> Machine
         kind = _RED_POPC if "popc" in parts else _RED_AND if "and" in parts else _RED_OR
         result = (operands.pop(0),)
         predicate = operands.pop()
-    number = operands.pop(0) if operands else Imm(0)
+    number = operands.pop(0)
     if isinstance(number, Imm) and not 0 <= number.value < S.BARRIERS_PER_CTA:
         raise refuse(instruction, f"{instruction.base} barrier must be from 0 to 15, not {number.value}", environment)
     has_count = bool(operands)
