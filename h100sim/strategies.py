@@ -1,11 +1,18 @@
-"""Hypothesis strategies for tensor maps, for tests of this package and of its users. Needs ``hypothesis``."""
+"""Hypothesis strategies for tests of this package and of its users. Needs ``hypothesis``.
+
+``hypothesis.strategies.from_type`` knows TensorMap, MatrixDescriptor and Layout once both packages are imported, in
+whichever order: Hypothesis calls the entry point, ``h100sim.hypothesis_entry_point``.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from hypothesis import strategies as st
 
+from h100sim.layouts.algebra import Layout, Tree, flatten
+from h100sim.layouts.descriptor import MODES, MatrixDescriptor
 from h100sim.layouts.swizzle import SPANS
 from h100sim.tma.fields import DTYPES, L2_PROMOTIONS
 from h100sim.tma.tensor_map import TensorMap
@@ -79,3 +86,45 @@ def im2col_maps(draw: st.DrawFn) -> TensorMap:
         [1, *(draw(st.integers(1, 3)) for _ in range(spatial + 1))],
         **options,
     )
+
+
+def swizzles() -> st.SearchStrategy[str]:
+    """Return swizzle modes by name."""
+    return st.sampled_from(sorted(SPANS))
+
+
+def matrix_descriptors() -> st.SearchStrategy[MatrixDescriptor]:
+    """Return matrix descriptors with any fields that their bits can hold."""
+    field = st.integers(0, 0x3FFF).map(lambda chunks: 16 * chunks)
+    return st.builds(MatrixDescriptor, field, field, field, st.sampled_from(MODES), st.integers(0, 7))
+
+
+def lane_addresses(width_bytes: int = 4, size_bytes: int = 4096) -> st.SearchStrategy[list[int]]:
+    """Return shared addresses of 32 lanes for accesses of ``width_bytes``; -1 for lanes that take no part."""
+    address = st.integers(0, size_bytes // width_bytes - 1).map(lambda i: i * width_bytes)
+    return st.lists(st.one_of(st.just(-1), address), min_size=32, max_size=32)
+
+
+@st.composite
+def layouts(draw: st.DrawFn, injective: bool = False, max_modes: int = 4) -> Layout:
+    """Return small layouts with nested modes of 1, 2 and 4; ``injective`` ones hit no offset twice."""
+    sizes = st.sampled_from([1, 2, 4])
+    shape: Tree = draw(st.recursive(sizes, lambda inner: st.lists(inner, min_size=1, max_size=3).map(tuple), max_leaves=max_modes))
+    leaves = flatten(shape)
+    if not injective:
+        return Layout(shape, _nested(shape, iter([draw(st.sampled_from([0, 1, 2, 3, 4, 8, 16])) for _ in leaves])))
+    strides, reached = [0] * len(leaves), 1
+    for i in draw(st.permutations(range(len(leaves)))):
+        reached *= draw(st.sampled_from([1, 1, 2, 3]))
+        strides[i] = reached
+        reached *= leaves[i]
+    return Layout(shape, _nested(shape, iter(strides)))
+
+
+def _nested(shape: Tree, leaves: Iterator[int]) -> Tree:
+    return next(leaves) if isinstance(shape, int) else tuple(_nested(mode, leaves) for mode in shape)
+
+
+st.register_type_strategy(TensorMap, st.one_of(tiled_maps(), im2col_maps()))
+st.register_type_strategy(MatrixDescriptor, matrix_descriptors())
+st.register_type_strategy(Layout, layouts())

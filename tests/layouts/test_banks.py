@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from h100sim.errors import UsageError
 from h100sim.layouts.banks import banks, packets, wavefronts
+from h100sim.strategies import lane_addresses
 from validate.probes import SILICON
 from validate.probes.shared_patterns import patterns
 from validate.probes.shared_wavefronts import ACCESSES
@@ -96,8 +97,7 @@ def test_what_the_rule_says(addresses, width, kind, expected):
 
 @given(st.sampled_from([1, 2, 4, 8, 16]), st.sampled_from(["load", "store"]), st.data())
 def test_the_picture_and_the_count_agree(width, kind, data):
-    chunk = st.integers(0, 511).map(lambda i: i * width)
-    addresses = data.draw(st.lists(st.one_of(st.just(-1), chunk), min_size=32, max_size=32))
+    addresses = data.draw(lane_addresses(width))
     groups = banks(addresses, width, kind)
     counted = sum(max((len(words) for words in group.values()), default=1) for group in groups)
     assert wavefronts(addresses, width, kind) == (counted, len(groups))

@@ -3,10 +3,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from h100sim.errors import PtxError, UsageError
 from h100sim.layouts.descriptor import MODES, MatrixDescriptor, gather_operand, operand_addresses
+from h100sim.strategies import matrix_descriptors
 
 DATA = Path(__file__).parent.parent / "data" / "wgmma_descriptors.npz"
 CAPTURED = np.load(DATA)
@@ -59,9 +59,8 @@ def test_gathering_names_the_first_address_outside():
     assert gather_operand(np.uint64(descriptor.encode()).astype(np.int64), False, 2, np.zeros(4096, np.uint8), out) == 4096
 
 
-@given(st.integers(0, 0x3FFF), st.integers(0, 0x3FFF), st.integers(0, 0x3FFF), st.sampled_from(MODES), st.integers(0, 7))
-def test_decode_undoes_encode(start, leading, stride, mode, base):
-    descriptor = MatrixDescriptor(start << 4, leading << 4, stride << 4, mode, base)
+@given(matrix_descriptors())
+def test_decode_undoes_encode(descriptor):
     assert MatrixDescriptor.decode(descriptor.encode()) == descriptor
 
 
