@@ -30,7 +30,7 @@ def apply(operation: str, name: str, dst: Any, operands: tuple[Any, ...], group_
     """Emit the operation ``name`` on shared memory, then the fence for asynchronous readers."""
     tiles = [dst, *(x for x in operands if not is_number(x))]
     _check(operation, tiles)
-    function = _FUNCTIONS.get(name) or getattr(maps, name)
+    function: Any = _FUNCTIONS.get(name) or getattr(maps, name)
     builder, threads = current(), 32 * group_warps
     thread = Int(lane(), nonnegative=True)
     if group_warps > 1:

@@ -1,10 +1,13 @@
 """The templates of whole kernels: load-compute-finish and load-compute-store-finish."""
 
+import dataclasses
+import re
+
 import numpy as np
 import pytest
 
 from h100sim import tk
-from h100sim.errors import UsageError
+from h100sim.errors import DeadlockError, KernelError, UsageError
 from tests.tk.running import checked, normal
 
 BF16 = tk.bf16.natural
@@ -51,8 +54,6 @@ def gemm(m, n, k, ctas, stages=2, consumers=2, bn=128):
                 tk.tma.store_async(C, c, (args.row * consumers + args.consumer, args.col))
                 tk.tma.store_async_read_wait()
                 tk.arrive(args.finish_finished)
-            tk.warpgroup.sync(args.consumer + 1)
-            with tk.elect():
                 tk.tma.store_async_wait()
 
         tk.lcf(
@@ -136,6 +137,50 @@ def test_load_compute_store_finish_streams(rows, stages, on):
     y, n = checked(stream, x, 0.5, on=on)
     np.testing.assert_array_equal(y, x + np.float32(0.5))
     np.testing.assert_array_equal(n, [[(chunks + 1) // 2] * 2, [chunks // 2] * 2])
+
+
+OVERLAPPING = (128, 512, 320), {"ctas": 1, "stages": 4, "bn": 256}
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_other_schedules_give_the_same_without_hazards(seed):
+    (m, n, k), config = OVERLAPPING
+    kernel = gemm(m, n, k, **config)
+    a, b = normal((m, k), BF16, 1), normal((k, n), BF16, 2)
+    expected = kernel.run(a, b)
+    np.testing.assert_array_equal(kernel.run(a, b, schedule=seed), expected)
+    assert kernel.last_run.hazards == []
+
+
+#: (pattern of instructions that are left out, which of the places, of which hazards or exceptions one must be reported)
+OMISSIONS = [
+    (r"bar\.sync 0;", 0, {"race"}),
+    (r"bar\.sync 14, 256;", 0, {"race", "proxy-race"}),
+    (r"bar\.sync %r\d+, 128;", 0, {"race", "proxy-race"}),
+    (r"wgmma\.wait_group.*", 0, {"race", "proxy-race", "register-race"}),
+    (r"mbarrier\.arrive\.expect_tx.*", 0, {"DeadlockError", "KernelError", "tx-underflow"}),
+    (r"mbarrier\.arrive\.release.*", 0, {"DeadlockError"}),
+    (r"mbarrier\.arrive\.release.*", 1, {"DeadlockError"}),
+    (r"cp\.async\.bulk\.wait_group\.read 0;", 0, {"race", "proxy-race"}),
+]
+
+
+@pytest.mark.parametrize("pattern, place, outcome", OMISSIONS, ids=[f"{p}-{n}" for p, n, _ in OMISSIONS])
+def test_every_omission_in_a_template_is_noticed(pattern, place, outcome):
+    (m, n, k), config = OVERLAPPING
+    kernel = gemm(m, n, k, **config)
+    found = list(re.finditer(rf"(?m)^ *{pattern}$", kernel.ptx))
+    assert len(found) > place, "the pattern must name an instruction of the kernel"
+    begin, end = found[place].span()
+    broken = dataclasses.replace(kernel, ptx=kernel.ptx[:begin] + kernel.ptx[end:])
+    try:
+        broken.run(normal((m, k), BF16, 1), normal((k, n), BF16, 2), max_cycles=200_000)
+        noticed = {hazard.kind for hazard in broken.last_run.hazards}
+    except DeadlockError:
+        noticed = {"DeadlockError"}
+    except KernelError:
+        noticed = {"KernelError"}
+    assert outcome & noticed, noticed
 
 
 def nothing(args):
