@@ -16,7 +16,7 @@ import numpy as np
 
 from . import state as S
 from .lanes import choose, jump, leave, let_go, new_node, part
-from .native import call, copy_bytes, fill_bytes, i32, i64, inner, jit, u32
+from .native import call, copy_bytes, fill_bytes, i32, i64, inner, jit, u32, unlocked
 from .services import ITEM_WARP, PRIORITY_WARP, WARPS_DELAYED, emit, enqueue, pop, push, wake, warp_delay
 from .trace import Cause, Event, Wait
 from .units.clusters import end_of_lanes, end_of_warp
@@ -449,7 +449,7 @@ def run_warp(ctx, w, popped):
             return S.R_ENDLESS
 
 
-@jit
+@unlocked
 def run(ctx):
     """Run until something needs Python: nothing left to do, only endless loops, a limit, a full trace buffer, an error, a host service."""
     c = S.context(ctx)

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 #: Events after which trace="auto" keeps no more ISSUED events (72 bytes each).
 _MOST_INSTRUCTION_EVENTS = 1 << 24
+#: Events that the checks get at a time, while the machine makes the next ones.
+_CHECKED_AT_ONCE = 1 << 14
 #: CTAs of a launch: a record of each is kept.
 _MOST_CTAS = 1 << 22
 _VALUES = ("exact", "none")
@@ -416,9 +418,12 @@ class Session:
         if keep or checks != "off":
             machine.listeners.append(self._keep)
         if checks != "off":
-            from .checks import Checker
+            from .checks import Background, Checker
 
-            self.checker = Checker(machine.kernel, machine.program.function.instructions, mode=checks)
+            instructions = machine.program.function.instructions
+            checker = Checker(machine.kernel, instructions, checks, sees_instructions=machine.launch.trace_level > 1)
+            self.checker = Background(checker)
+            machine.context["event_capacity"] = min(_CHECKED_AT_ONCE, machine.context["event_capacity"])
             machine.listeners.append(self._check)
 
     def _keep(self, events: np.ndarray, lanes: np.ndarray, lanes_start: int) -> None:

@@ -97,6 +97,12 @@ def jit(function: Callable) -> Callable:
         return numba.njit(cache=True)(function)
 
 
+def unlocked(function: Callable) -> Callable:
+    """The same for a function that takes long: other threads of Python run meanwhile."""
+    with _CacheDir(function):
+        return numba.njit(cache=True, nogil=True)(function)
+
+
 def inner(function: Callable) -> Callable:
     """Compile a function that only compiled code calls: without the wrappers for Python, which take a fifth of the time."""
     with _CacheDir(function):

@@ -6,44 +6,58 @@ the next phase must know that somebody has seen the last one complete, an arriva
 generation is over.
 
 Spec: PTX ISA 9.1, "Parallel Synchronization and Communication Instructions: mbarrier", "bar, barrier", "Memory
-Consistency Model". Assumed: scopes are wide enough (.cta and .cluster are not told apart), and a wait on an mbarrier
+Consistency Model". Assumed: scopes of mbarrier and barrier instructions are wide enough, and a wait on an mbarrier
 learns of its earlier phases too; one that sees the bytes of another CTA's copy learns what its issuer knew.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from ..trace import Fence
 from . import tables as t
-from .accesses import copy_counted
+from .accesses import copy_counted, join_group
 from .clocks import GLOBAL_FENCED, INITS_FENCED, MAP_FENCED, SHARED_FENCED, Clock
 from .launch import (
     PC_COUNT,
     PC_CP_ARRIVE,
     PC_RELAXED,
+    PC_SCOPE,
+    PC_UNTESTED,
     Cluster,
     Cta,
     Happening,
     Launch,
     Mbarrier,
+    Moment,
     NamedBarrier,
+    Waited,
     Warp,
 )
+from .strands import Lanes
 
 _FENCED_BLOCKS = {
-    Fence.PROXY_ASYNC: (SHARED_FENCED, GLOBAL_FENCED),
-    Fence.PROXY_ASYNC_SHARED: (SHARED_FENCED,),
+    Fence.PROXY_ASYNC: (SHARED_FENCED, GLOBAL_FENCED, INITS_FENCED),
+    Fence.PROXY_ASYNC_SHARED: (SHARED_FENCED, INITS_FENCED),
     Fence.PROXY_ASYNC_GLOBAL: (GLOBAL_FENCED,),
     Fence.MBARRIER_INIT: (INITS_FENCED,),
     Fence.PROXY_TENSORMAP_ACQUIRE: (MAP_FENCED,),
 }
-_MEMORY_FENCES = (Fence.ACQ_REL_CTA, Fence.ACQ_REL_CLUSTER, Fence.ACQ_REL_GPU, Fence.ACQ_REL_SYS, Fence.SC)
+#: The widest scope of a memory fence; that of fence.sc is its instruction's.
+_MEMORY_FENCES = {
+    Fence.ACQ_REL_CTA: 0,
+    Fence.ACQ_REL_CLUSTER: 1,
+    Fence.ACQ_REL_GPU: 2,
+    Fence.ACQ_REL_SYS: 2,
+    Fence.SC: 2,
+}
 
 
-def _is_any_known(clocks: dict[int, int], warp: Warp) -> bool:
-    """Does a warp know of at least one of those whose clocks these are (by column)?"""
-    return any(warp.clock.knows(column, clock) for column, clock in clocks.items())
+def _is_any_known(moments: Iterable[Moment], warp: Warp) -> bool:
+    """Does a warp know of at least one of these moments?"""
+    return any(moment.is_known_to(warp.clock) for moment in moments)
 
 
 # --- mbarriers --------------------------------------------------------------------------------------------------------
@@ -52,15 +66,16 @@ def _is_any_known(clocks: dict[int, int], warp: Warp) -> bool:
 def mbarrier_initialised(launch: Launch, e: Happening) -> None:
     """A fresh mbarrier: its word belongs to it until it is invalidated."""
     warp, cta = launch.warps[e.warp], launch.ctas[e.b]
+    strand = warp.strand(e.mask)
     width = cta.cluster.columns
     m = launch.mbarriers[e.a] = Mbarrier(
-        identity=e.a, cta=cta, address=e.d & 0xFFFFFF, column=cta.cluster.new_column(), init=e, init_column=warp.column,
-        init_clock=warp.now, pending=e.c, expected=e.c, accumulated=Clock(width), released=Clock(width),
+        identity=e.a, cta=cta, address=e.d & 0xFFFFFF, column=cta.cluster.new_column(), init=e,
+        init_moment=Moment(warp, warp.now), pending=e.c, expected=e.c, accumulated=Clock(width), released=Clock(width),
     )  # fmt: skip
     launch.mbarrier_addresses[e.a] = m.address
     entry = launch.entry(e, t.WRITE | t.MBARRIER_WORD | t.IN_SHARED)
     launch.tables.entries[entry, t.OBJECT] = e.a
-    launch.touch(entry, launch.shared_span(cta, m.address, 8), warp.clock)
+    launch.touch_shared(entry, cta, m.address, 8, strand.clock)
     warp.tick()
 
 
@@ -68,30 +83,36 @@ def mbarrier_invalidated(launch: Launch, e: Happening) -> None:
     """The word is plain memory again, last written by the invalidation."""
     warp, m = launch.warps[e.warp], launch.mbarriers[e.a]
     tables = launch.tables
-    record = int(tables.heads[m.cta.slot, m.address >> 4])
+    record = int(tables.heads[m.cta.slot, m.address // t.GRANULE_BYTES])
     while record >= 0:
         x = tables.entries[tables.records[record, 0]]
         if x[t.FLAGS] & t.MBARRIER_WORD and x[t.OBJECT] == e.a:
             x[t.FLAGS], x[t.WARP], x[t.COLUMN], x[t.VALUE] = t.WRITE | t.IN_SHARED, e.warp, warp.column, warp.now
+            x[t.LANES] = warp.strand(e.mask).column
             x[t.EVENT], x[t.PC], x[t.TIME] = e.row, e.pc, e.time
         record = int(tables.records[record, 2])
 
 
 def _require_init(launch: Launch, e: Happening, m: Mbarrier) -> None:
     """Whoever uses an mbarrier must know of its init."""
-    clock = launch.warps[e.warp].clock
-    if m.is_reported or clock.knows(m.init_column, m.init_clock):
+    if e.warp in m.users:
         return
-    if not clock.knows(m.init_column, m.init_clock, INITS_FENCED):
+    m.users.add(e.warp)
+    if m.is_reported:
+        return
+    clock = launch.warps[e.warp].strand(e.mask).clock
+    init = m.init_moment
+    if not init.is_known_to(clock) and not clock.knows(init.warp.column, init.value, INITS_FENCED):
         m.is_reported = True
         _report_init(launch, t.INIT_RACE, e, m)
 
 
 def _require_init_fence(launch: Launch, e: Happening, m: Mbarrier) -> None:
     """Strict reading: a copy may complete on an mbarrier only if fence.mbarrier_init stands between."""
-    clock = launch.warps[e.warp].clock
-    is_fenced = any(clock.knows(m.init_column, m.init_clock, block) for block in (INITS_FENCED, SHARED_FENCED))
-    if clock.knows(m.init_column, m.init_clock) and not is_fenced and not m.is_reported:
+    clock = launch.warps[e.warp].strand(e.mask).clock
+    init = m.init_moment
+    is_fenced = clock.knows(init.warp.column, init.value, INITS_FENCED)
+    if init.is_known_to(clock) and not is_fenced and not m.is_reported:
         m.is_reported = True
         _report_init(launch, t.STRICT_INIT, e, m)
 
@@ -119,15 +140,18 @@ def mbarrier_arrived(launch: Launch, e: Happening) -> None:
         return
     warp, flags = launch.warps[e.warp], launch.flags[e.pc]
     _use_mbarrier(launch, e, m)
-    if e.d > 0 and not _is_any_known(m.waits, warp):
+    if e.d > 0 and not _is_any_known([waited.moment for waited in m.waits.values()], warp):
         launch.report(t.OVER_ARRIVAL, e, -1, m, a=e.a, b=e.d)
-    if flags & PC_CP_ARRIVE and warp.cp_column >= 0:
+        m.is_lapped = True
+    if flags & PC_CP_ARRIVE and warp.arrivals is not None:
         # The arrival happens when the thread's copies are done, and says so; the warp itself has not waited.
-        clock = warp.clock.copy()
-        clock.learn(warp.cp_column, warp.cp_issued)
-        m.accumulated.join(clock)
-    elif (known := warp.fenced if flags & PC_RELAXED else warp.clock) is not None:
-        m.accumulated.join(known)
+        m.accumulated.join(warp.arrivals)
+    elif flags & PC_RELAXED:
+        if (known := warp.strand(e.mask).fenced[0]) is not None:
+            m.accumulated.join(known)
+    else:
+        warp.release_into(m.accumulated, e.mask)
+    m.last = e
     warp.tick()
 
 
@@ -164,23 +188,43 @@ def mbarrier_completed_tx(launch: Launch, e: Happening) -> None:
 
 
 def mbarrier_flipped(launch: Launch, e: Happening) -> None:
-    """Phase ``b`` is complete: what its arrivals published can now be learnt."""
+    """Phase ``b`` is complete: what its arrivals published can now be learnt.
+
+    Who waited for the phase before must be known to have done so: a slower waiter would find the parity of the next
+    phase, and wait for one that may never come.
+    """
     m = launch.mbarriers[e.a]
     m.pending = m.expected
     m.accumulated, m.released = m.released, m.accumulated
+    for waited in m.waits.values():
+        is_known = waited.moment.is_known_to(m.released) or m.released.knows(waited.column, waited.value)
+        if not is_known and not m.is_lapped:
+            m.is_lapped = True
+            _report_lapped(launch, e, m, waited)
     m.accumulated.clear()
     m.waits.clear()
     m.released.learn(m.column, e.b + 1)
+
+
+def _report_lapped(launch: Launch, e: Happening, m: Mbarrier, waited: Waited) -> None:
+    """Add the finding that a waiter may be lapped; the last arrival of the phase is the first access."""
+    old = launch.entry(m.last, 0) if m.last else -1
+    launch.report(t.LAPPED, waited.event, old, m, a=e.a, b=e.b)
+    if m.last:
+        launch.free(old)
 
 
 def mbarrier_waited(launch: Launch, e: Happening) -> None:
     """A test or wait. c: 1 returned True, d: the phase whose completion it saw."""
     m, warp = launch.mbarriers[e.a], launch.warps[e.warp]
     _require_init(launch, e, m)
-    if e.c and e.d >= 0:
-        if not launch.flags[e.pc] & PC_RELAXED:
-            warp.clock.join(m.released)
-        m.waits[warp.column] = warp.now
+    if not e.c or launch.flags[e.pc] & PC_UNTESTED:
+        return
+    strand = warp.strand(e.mask)
+    if e.d >= 0 and not launch.flags[e.pc] & PC_RELAXED:
+        warp.lanes.learn(strand, m.released)
+    group = warp.group or join_group(launch, warp)
+    m.waits[warp.column] = Waited(e, Moment(warp, warp.now), group.column, warp.wgmma_issued + 1)
 
 
 def mbarrier_dropped(launch: Launch, e: Happening) -> None:
@@ -202,7 +246,7 @@ def barrier_arrived(launch: Launch, e: Happening) -> None:
     b = _barrier(warp.cta, e.a)
     if e.warp in b.warps:
         launch.report(t.BARRIER_TWICE, e, a=e.a, b=b.generation)
-    elif b.generation > 0 and not _is_any_known(b.synced, warp):
+    elif b.generation > 0 and not _is_any_known(b.synced.values(), warp):
         launch.report(t.BARRIER_AHEAD, e, a=e.a, b=b.generation)
     if launch.flags[e.pc] & PC_COUNT:
         if b.counted and b.counted.c != e.c:
@@ -211,7 +255,10 @@ def barrier_arrived(launch: Launch, e: Happening) -> None:
             launch.free(old)
         b.counted = e
     b.warps.add(e.warp)
-    b.accumulated.join(warp.clock)
+    # A warp arrives when all its lanes have come.
+    b.accumulated.join(warp.lanes.everything())
+    if e.d:
+        warp.sync()
     warp.tick()
 
 
@@ -229,8 +276,9 @@ def barrier_synced(launch: Launch, e: Happening) -> None:
     """A warp has passed barrier ``a``."""
     warp = launch.warps[e.warp]
     b = _barrier(warp.cta, e.a)
-    warp.clock.join(b.released)
-    b.synced[warp.column] = warp.now
+    warp.sync()
+    warp.lanes.learn(warp.lanes.whole, b.released)
+    b.synced[warp.column] = Moment(warp, warp.now)
 
 
 def aligned_by_some(launch: Launch, e: Happening) -> None:
@@ -250,6 +298,16 @@ def aligned_by_some(launch: Launch, e: Happening) -> None:
         warp.partial[e.pc] = (before or e)._replace(mask=mask)
 
 
+def lanes_synced(launch: Launch, e: Happening) -> None:
+    """Lanes of a warp execute a .sync instruction together: all of them, or those that its mask names."""
+    warp = launch.warps[e.warp]
+    members = e.mask | launch.members[e.pc]
+    if warp.alive & ~members:
+        warp.lanes.sync_some(warp.strand(members & warp.alive))
+    else:
+        warp.sync()
+
+
 def _report_divergence(launch: Launch, e: Happening, warp: Warp, before: Happening | None) -> None:
     old = launch.entry(before, 0) if before else -1
     launch.report(t.DIVERGENT, e, old, a=e.mask, b=warp.alive | e.mask)
@@ -263,12 +321,13 @@ def cluster_arrived(launch: Launch, e: Happening) -> None:
     cluster = warp.cta.cluster
     if cluster.arrived is None:
         cluster.arrived, cluster.released = Clock(cluster.columns), Clock(cluster.columns)
-    if (clock := warp.clock if e.c else warp.fenced) is not None:
+    strand = warp.strand(e.mask)
+    if (clock := warp.lanes.published(strand) if e.c else strand.fenced[1]) is not None:
         cluster.arrived.join(clock)
     # A relaxed arrive after fence.mbarrier_init still makes the inits known.
-    cluster.arrived.widen(width := warp.clock.columns.shape[1])
+    cluster.arrived.widen(width := strand.clock.columns.shape[1])
     inits = cluster.arrived.columns[INITS_FENCED, :width]
-    np.maximum(inits, warp.clock.columns[INITS_FENCED], out=inits)
+    np.maximum(inits, strand.clock.columns[INITS_FENCED], out=inits)
     warp.tick()
 
 
@@ -282,18 +341,20 @@ def cluster_waited(launch: Launch, e: Happening) -> None:
         cluster.generation = e.b + 1
         cluster.arrived, cluster.released = cluster.released, cluster.arrived
         cluster.arrived.clear()
-    warp.clock.join(cluster.released)
+    warp.lanes.learn(warp.strand(e.mask), cluster.released)
 
 
 def fenced(launch: Launch, e: Happening) -> None:
     """A fence: of a proxy for what is known now, or of memory order for relaxed accesses around it."""
     warp = launch.warps[e.warp]
-    for block in _FENCED_BLOCKS.get(Fence(e.a), ()):
-        warp.clock.fence(block)
+    strand = warp.strand(e.mask)
+    warp.lanes.fence(strand, _FENCED_BLOCKS.get(Fence(e.a), ()))
     if e.a in _MEMORY_FENCES:
-        if warp.pending is not None:
-            warp.clock.join(warp.pending)
-        warp.fenced = warp.clock.copy()
+        for scope in range(min(_MEMORY_FENCES[Fence(e.a)], launch.flags[e.pc] >> PC_SCOPE) + 1):
+            if (pending := strand.pending[scope]) is not None:
+                warp.lanes.learn(strand, pending)
+        for scope in range(min(_MEMORY_FENCES[Fence(e.a)], launch.flags[e.pc] >> PC_SCOPE) + 1):
+            strand.fenced[scope] = warp.lanes.published(strand).copy()
     warp.tick()
 
 
@@ -313,8 +374,8 @@ def cta_started(launch: Launch, e: Happening, cluster_number: int, rank: int) ->
         number, column = e.cta * per_cta + k, rank * per_cta + k
         cluster.members[column] = number
         lanes = min(32, launch.threads - 32 * k)
-        warp = Warp(number, cta, column, (1 << lanes) - 1, Clock(width + 32))
-        warp.tick()
+        warp = Warp(number, cta, column, Lanes((1 << lanes) - 1, column, Clock(width + 32)))
+        warp.lanes.is_split = launch.sees_instructions
         launch.warps[number] = warp
 
 
@@ -325,12 +386,12 @@ def exited(launch: Launch, e: Happening) -> None:
         if e.mask & ~partial.mask:
             _report_divergence(launch, partial, warp, None)
     warp.partial = {pc: p for pc, p in warp.partial.items() if not e.mask & ~p.mask}
-    warp.alive &= ~e.mask
+    warp.lanes.end(e.mask)
     if warp.alive:
         return
     for number in warp.bulk:
         op = launch.operations[number]
-        if op.group < 0 or not warp.clock.knows(warp.read_column, op.group + 1):
+        if op.group < 0 or not warp.lanes.everything().knows(warp.read_column, op.group + 1):
             launch.report(t.LIFETIME_STORE, e, op.entries[0], a=op.group)
     warp.cta.alive -= 1
     if warp.cta.alive == 0:
@@ -339,10 +400,11 @@ def exited(launch: Launch, e: Happening) -> None:
 
 def _require_remote_known(launch: Launch, e: Happening, cta: Cta) -> None:
     """When a CTA ends, at least one of its warps must know of every access from other CTAs to its shared memory."""
-    clocks = [launch.warps[cta.number * launch.warps_per_cta + k].clock for k in range(launch.warps_per_cta)]
-    for column, clock in cta.remote.items():
-        if not any(known.knows(column, clock) for known in clocks):
-            launch.report(t.LIFETIME_REMOTE, e, a=int(cta.cluster.members[column]), b=1)
+    first = cta.number * launch.warps_per_cta
+    clocks = [launch.warps[first + k].lanes.everything() for k in range(launch.warps_per_cta)]
+    for moment in cta.remote.values():
+        if not any(moment.is_known_to(known) for known in clocks):
+            launch.report(t.LIFETIME_REMOTE, e, a=moment.warp.number, b=1)
 
 
 def cta_ended(launch: Launch, e: Happening) -> None:
@@ -354,7 +416,7 @@ def cta_ended(launch: Launch, e: Happening) -> None:
     for cta in cluster.ctas.values():
         known = Clock(cluster.columns)
         for k in range(launch.warps_per_cta):
-            known.join(launch.warps[cta.number * launch.warps_per_cta + k].clock)
+            known.join(launch.warps[cta.number * launch.warps_per_cta + k].lanes.everything())
         launch.close_shared(cta, known)
     numbers = {cta.number for cta in cluster.ctas.values()}
     for number in [n for n, op in launch.operations.items() if op.warp.cta.number in numbers]:

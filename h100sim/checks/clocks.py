@@ -1,10 +1,11 @@
 """Vector clocks: what a warp, a barrier or an asynchronous operation knows to have happened.
 
-A clock has one column for each warp of its cluster and one for each counter that asynchronous operations complete on
-(an mbarrier's phases, a thread's bulk groups, a warpgroup's wgmmas, a warp's cp.asyncs), in five blocks: what
-happened before (:data:`KNOWN`), and the parts of it that proxy fences have ordered for the async proxy
-(:data:`SHARED_FENCED`, :data:`GLOBAL_FENCED`), that a tensormap acquire fence has (:data:`MAP_FENCED`), and the
-mbarrier inits that fence.mbarrier_init has made visible (:data:`INITS_FENCED`).
+A clock has one column for each warp of its cluster, one for each group of lanes that has acted apart from its warp, and
+one for each counter that asynchronous operations complete on (an mbarrier's phases, a thread's bulk groups, a
+warpgroup's wgmmas, a warp's cp.asyncs), in five blocks: what happened before (:data:`KNOWN`), and the parts of it that
+proxy fences have ordered for the async proxy (:data:`SHARED_FENCED`, :data:`GLOBAL_FENCED`), that a tensormap acquire
+fence has (:data:`MAP_FENCED`), and the mbarrier inits that fence.mbarrier_init has made visible (:data:`INITS_FENCED`).
+A sixth, :data:`WARPS`, has what happened before if a warp is one thread, whichever of its lanes act.
 
 Knowledge of CTAs in other clusters stands apart (``foreign``: known, global fenced, map fenced, a column for every
 warp of the launch); it exists only once a kernel has released something in global memory, since before that nobody
@@ -15,19 +16,23 @@ from __future__ import annotations
 
 import numpy as np
 
-KNOWN, SHARED_FENCED, GLOBAL_FENCED, MAP_FENCED, INITS_FENCED = range(5)
-BLOCKS = 5
+KNOWN, SHARED_FENCED, GLOBAL_FENCED, MAP_FENCED, INITS_FENCED, WARPS = range(6)
+BLOCKS = 6
 _FOREIGN_BLOCKS = (KNOWN, GLOBAL_FENCED, MAP_FENCED)
 
 
 class Clock:
-    """One vector clock. ``columns`` int32 (BLOCKS, n), at ``address``, grows with the counters; missing ones are 0."""
+    """One vector clock. ``columns`` int32 (BLOCKS, n), at ``address``, grows with the counters; missing ones are 0.
 
-    __slots__ = ("address", "columns", "foreign")
+    ``version`` counts the times that the clock has learnt something.
+    """
+
+    __slots__ = ("address", "columns", "foreign", "version")
 
     def __init__(self, width: int):
         self._set(np.zeros((BLOCKS, width), np.int32))
         self.foreign: np.ndarray | None = None
+        self.version = 0
 
     def _set(self, columns: np.ndarray) -> None:
         self.columns = columns
@@ -37,11 +42,13 @@ class Clock:
         other = Clock.__new__(Clock)
         other._set(self.columns.copy())
         other.foreign = None if self.foreign is None else self.foreign.copy()
+        other.version = self.version
         return other
 
     def clear(self) -> None:
         self.columns.fill(0)
         self.foreign = None
+        self.version += 1
 
     def widen(self, width: int) -> None:
         """Make room for columns up to ``width``."""
@@ -59,12 +66,15 @@ class Clock:
         self.widen(column + 1)
         if self.columns[KNOWN, column] < value:
             self.columns[KNOWN, column] = value
+            self.version += 1
+        self.columns[WARPS, column] = max(self.columns[WARPS, column], value)
 
     def join(self, other: Clock) -> None:
-        """Know what ``other`` knows too."""
+        """Know all that ``other`` knows."""
         self.widen(width := other.columns.shape[1])
         mine = self.columns if self.columns.shape[1] == width else self.columns[:, :width]
         np.maximum(mine, other.columns, out=mine)
+        self.version += 1
         if other.foreign is not None:
             self._join_foreign(other.foreign)
 
@@ -79,7 +89,9 @@ class Clock:
 
     def fence(self, block: int) -> None:
         """Let a block know all that is known."""
-        np.maximum(self.columns[block], self.columns[KNOWN], out=self.columns[block])
+        source = self.columns[WARPS if block == INITS_FENCED else KNOWN]
+        np.maximum(self.columns[block], source, out=self.columns[block])
+        self.version += 1
         if self.foreign is not None and block in (GLOBAL_FENCED, MAP_FENCED):
             at = _FOREIGN_BLOCKS.index(block)
             np.maximum(self.foreign[at], self.foreign[0], out=self.foreign[at])
@@ -100,6 +112,7 @@ class Clock:
         """Learn what was published at a place; counters are known only within the cluster that published last."""
         if is_same_cluster:
             self.join(place)
+        self.version += 1
         if place.foreign is None:
             return
         self._join_foreign(place.foreign)

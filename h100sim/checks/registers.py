@@ -130,8 +130,8 @@ def is_multiply(instruction: Instruction) -> bool:
 
 
 def _wgmma_uses(instruction: Instruction) -> list[tuple[Reg, int]]:
-    accumulator = _registers(instruction.operands[0])
-    fragment = _registers(instruction.operands[1]) if isinstance(instruction.operands[1], Vector) else []
+    accumulator = registers_of(instruction.operands[0])
+    fragment = registers_of(instruction.operands[1]) if isinstance(instruction.operands[1], Vector) else []
     return [*((r, 2) for r in accumulator), *((r, 1) for r in fragment)]
 
 
@@ -139,7 +139,7 @@ def _uses(instruction: Instruction) -> list[tuple[Reg, int]]:
     found: dict[tuple[int, int], tuple[Reg, int]] = {}
     for position, operand in enumerate(instruction.operands):
         written = position == 0 and instruction.base not in _NO_DESTINATION and not isinstance(operand, Address)
-        for register in _registers(operand):
+        for register in registers_of(operand):
             found[register.register.index, written] = (register, 2 if written else 1)
     return list(found.values())
 
@@ -160,16 +160,17 @@ def _copy(instruction: Instruction, numbers: dict[int, int]) -> list[tuple[Reg, 
     return [(source, _COPIED_FROM), (target, _COPIED_TO)]
 
 
-def _registers(operand: Operand) -> list[Reg]:
+def registers_of(operand: Operand) -> list[Reg]:
+    """Return the registers that an operand names."""
     if isinstance(operand, Reg):
         return [operand]
     if isinstance(operand, Vector):
-        return [r for element in operand.elements for r in _registers(element)]
+        return [r for element in operand.elements for r in registers_of(element)]
     if isinstance(operand, Pair):
-        return _registers(operand.first) + _registers(operand.second)
+        return registers_of(operand.first) + registers_of(operand.second)
     if isinstance(operand, Address):
         base = [operand.base] if isinstance(operand.base, Reg) else []
-        return base + [r for element in operand.extra for r in _registers(element)]
+        return base + [r for element in operand.extra for r in registers_of(element)]
     return []
 
 

@@ -13,19 +13,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..native import i32, i64, jit, u16
+from ..native import i32, i64, jit, u32
 from . import tables as t
-from .clocks import GLOBAL_FENCED, KNOWN, MAP_FENCED, SHARED_FENCED
+from .clocks import BLOCKS, GLOBAL_FENCED, KNOWN, MAP_FENCED, SHARED_FENCED, WARPS
 
 # How an older access stands to a newer one.
 _APART, _SUBSUMED, _ORDERED, _UNORDERED, _UNFENCED, _UNFENCED_READ, _ON_MBARRIER = range(7)
 
-_ALL = 0xFFFF
+_BYTES = t.GRANULE_BYTES
+_SHIFT, _ALL = 5, 0xFFFFFFFF
 _PAGE_BITS = 8
 
 # The knowledge that an access is made with: address and width of the clock's columns, address and width of foreign
 # ones.
-_COLUMNS, _WIDTH, _FOREIGN, _WARPS, _FOREIGN_UNKNOWN = range(5)
+_COLUMNS, _WIDTH, _FOREIGN, _WARPS, _FOREIGN_UNKNOWN, _STRICT = range(6)
 
 
 def addresses_of(tables: t.Tables) -> np.ndarray:
@@ -57,6 +58,24 @@ def drop(T, entry):
         x[t.NEXT] = s[t.ENTRY_HEAD]
         s[t.ENTRY_HEAD] = entry
         s[t.ENTRIES_FREE] += 1
+
+
+@jit
+def new_entry(T, flags, warp, cluster, column, lanes, value, event, pc, cta, time):
+    """Return an entry for an access that a warp makes itself; there must be a free one."""
+    s = _scalars(T)
+    entry = s[t.ENTRY_HEAD]
+    if entry >= 0:
+        s[t.ENTRY_HEAD] = _entry(T, entry)[t.NEXT]
+    else:
+        entry = s[t.ENTRIES_USED]
+        s[t.ENTRIES_USED] = entry + 1
+    s[t.ENTRIES_FREE] -= 1
+    x = _entry(T, entry)
+    x[t.FLAGS], x[t.WARP], x[t.CLUSTER], x[t.COLUMN], x[t.VALUE] = flags, warp, cluster, column, value
+    x[t.OPERATION], x[t.EVENT], x[t.PC], x[t.CTA], x[t.TIME] = -1, event, pc, cta, time
+    x[t.KEPT], x[t.NEXT], x[t.SEEN], x[t.OBJECT], x[t.LANES] = 0, -1, value, -1, lanes
+    return entry
 
 
 @jit
@@ -107,7 +126,20 @@ def find(T, code, space, cta, low, high, old, new, a, b):
 def _knows(k, block, column, value):
     """Has a column of the clock reached a value?"""
     width = k[_WIDTH]
-    return column < width and i32(k[_COLUMNS], 5 * width)[block * width + column] >= value
+    return column < width and i32(k[_COLUMNS], BLOCKS * width)[block * width + column] >= value
+
+
+@jit
+def _is_over(x, k, block, needed):
+    """Does a block of the clock know that access ``x`` is over?"""
+    return _knows(k, block, x[t.COLUMN], needed) or (x[t.LANES] >= 0 and _knows(k, block, x[t.LANES], needed))
+
+
+@jit
+def _is_over_for_warp(x, k, needed):
+    """Does the clock know that a read is over, if a lane may release what the other lanes of its warp have read? That is
+    contested: the strict reading says no."""
+    return not x[t.FLAGS] & t.WRITE and k[_STRICT] == 0 and _knows(k, WARPS, x[t.COLUMN], needed)
 
 
 @jit
@@ -120,17 +152,20 @@ def _relation(x, y, k):
         return _ON_MBARRIER
     both_strong = before & t.STRONG and after & t.STRONG
     if not (before | after) & t.WRITE or both_strong:
-        same = x[t.WARP] == y[t.WARP] and before == after and x[t.COLUMN] == y[t.COLUMN]
+        same = x[t.WARP] == y[t.WARP] and before == after and x[t.COLUMN] == y[t.COLUMN] and x[t.LANES] == y[t.LANES]
         return _SUBSUMED if same else _APART
     needed = x[t.VALUE]
     crosses = after & t.ASYNC_PROXY and not before & t.ASYNC_PROXY
     is_fenced = True
     if x[t.CLUSTER] == y[t.CLUSTER]:
-        if not _knows(k, KNOWN, x[t.COLUMN], needed):
+        # Lanes of a warp are compared lane by lane, see ``lanes_in_conflict``.
+        is_plain = x[t.OPERATION] < 0 and y[t.OPERATION] < 0 and not (before | after) & t.CP_ASYNC
+        own = x[t.WARP] == y[t.WARP] and is_plain
+        if not own and not _is_over(x, k, KNOWN, needed) and not _is_over_for_warp(x, k, needed):
             return _UNORDERED
         if crosses:
             block = MAP_FENCED if after & t.TENSORMAP else SHARED_FENCED if after & t.IN_SHARED else GLOBAL_FENCED
-            is_fenced = _knows(k, block, x[t.COLUMN], needed)
+            is_fenced = _is_over(x, k, block, needed)
     elif k[_FOREIGN_UNKNOWN] == 0:
         if k[_FOREIGN] == 0:
             return _UNORDERED
@@ -149,7 +184,7 @@ def _relation(x, y, k):
 @jit
 def _low_byte(mask):
     k = 0
-    while k < 15 and not mask >> k & 1:
+    while k < _BYTES - 1 and not mask >> k & 1:
         k += 1
     return k
 
@@ -166,11 +201,11 @@ def _report(T, verdict, old, new, cta, granule, mask):
         code = t.MISUSE_WORD
     elif before & t.MBARRIER_WORD and after & t.MBARRIER_WORD:
         code = t.INIT_RACE
-    high = 16
+    high = _BYTES
     while high > 1 and not mask >> (high - 1) & 1:
         high -= 1
     space = 1 if after & t.IN_SHARED else 0
-    find(T, code, space, cta, granule * 16 + _low_byte(mask), granule * 16 + high, old, new, 0, 0)
+    find(T, code, space, cta, granule * _BYTES + _low_byte(mask), granule * _BYTES + high, old, new, 0, 0)
 
 
 @jit
@@ -189,7 +224,7 @@ def _touch(T, heads, index, granule, mask, new, k, cta):
         old, following = np.int64(r[0]), np.int64(r[2])
         overlap = np.int64(r[1]) & mask
         if old == new:
-            r[1] |= mask
+            r[1] |= np.int32(mask)
             is_recorded = True
         elif overlap:
             known = t.VERDICTS + 2 * (old & (t.VERDICT_SLOTS - 1))
@@ -199,11 +234,11 @@ def _touch(T, heads, index, granule, mask, new, k, cta):
             if verdict >= _UNORDERED and (verdict != _UNFENCED_READ or s[t.STRICT]):
                 _report(T, verdict, old, new, cta, granule, overlap)
             if verdict != _ON_MBARRIER and (verdict == _SUBSUMED or (writes and verdict >= _ORDERED)):
-                r[1] &= _ALL & ~mask
+                r[1] &= np.int32(~mask)
                 if r[1] == 0 and not is_recorded:
                     # The usual case, a stage used again: the new access takes the place of the old one.
                     drop(T, old)
-                    r[0], r[1] = new, mask
+                    r[0], r[1] = new, np.int32(mask)
                     y[t.KEPT] += 1
                     is_recorded = True
                 elif r[1] == 0:
@@ -219,10 +254,14 @@ def _touch(T, heads, index, granule, mask, new, k, cta):
         record = following
     if not is_recorded:
         record = s[t.RECORD_HEAD]
-        r = _record(T, record)
-        s[t.RECORD_HEAD] = r[2]
+        if record >= 0:
+            s[t.RECORD_HEAD] = _record(T, record)[2]
+        else:
+            record = s[t.RECORDS_USED]
+            s[t.RECORDS_USED] = record + 1
         s[t.RECORDS_FREE] -= 1
-        r[0], r[1], r[2] = new, mask, np.int64(heads[index])
+        r = _record(T, record)
+        r[0], r[1], r[2] = new, np.int32(mask), np.int64(heads[index])
         heads[index] = record
         y[t.KEPT] += 1
     return length
@@ -259,54 +298,124 @@ def _shorten(T, heads, index):
 
 
 @jit
-def touch_spans(T, spans, new, k):
-    """Compare an access with those before it and record it.
-
-    ``spans`` int64 (n, 4): slot of the CTA whose shared memory it is (-1: global), first byte, bytes, CTA. ``new``:
-    its entry, freed at the end if nothing refers to it. ``k``: its knowledge, see :func:`knowledge`.
-    """
-    s, y = _scalars(T), _entry(T, new)
-    # Held until the end: shortening a list may drop the record that was made of it for another granule.
-    y[t.KEPT] += 1
+def _begin(T, new):
+    """Start an access: no verdict is remembered, and its entry lives at least as long as the access."""
+    s = _scalars(T)
     for slot in range(t.VERDICT_SLOTS):
         s[t.VERDICTS + 2 * slot] = -1
-    flags = y[t.FLAGS]
+    _entry(T, new)[t.KEPT] += 1
+
+
+@jit
+def _touch_shared(T, slot, position, size, cta, new, k):
+    flags = _entry(T, new)[t.FLAGS]
+    heads = i32(T[3] + slot * 4 * t.GRANULES, t.GRANULES)
+    written = u32(T[4] + slot * 4 * t.GRANULES, t.GRANULES)
+    end = position + size
+    while position < end:
+        granule = position >> _SHIFT
+        last = min(end, (granule + 1) << _SHIFT)
+        mask = (_ALL >> (_BYTES - (last - position))) << (position & (_BYTES - 1))
+        if granule >= t.GRANULES:
+            break
+        before = np.int64(written[granule])
+        missing = mask & ~before
+        if missing:
+            if flags & t.READ:
+                low = granule * _BYTES + _low_byte(missing)
+                find(T, t.UNINITIALISED, 1, cta, low, last, -1, new, 0, 0)
+            if flags & t.WRITE:
+                written[granule] = np.uint32(before | mask)
+        _touch(T, heads, granule, granule, mask, new, k, cta)
+        position = last
+
+
+@jit
+def _touch_global(T, position, size, new, k):
     key, page = np.int64(-1), np.int64(-1)
-    for i in range(spans.shape[0]):
-        slot, position, cta = spans[i, 0], spans[i, 1], spans[i, 3]
-        end = position + spans[i, 2]
-        while position < end:
-            granule = position >> 4
-            last = min(end, (granule + 1) << 4)
-            mask = (_ALL >> (16 - (last - position))) << (position & 15)
-            if slot >= 0:
-                if granule >= t.GRANULES:
-                    break
-                written = u16(T[4] + slot * 2 * t.GRANULES, t.GRANULES)
-                missing = mask & ~np.int64(written[granule])
-                if flags & t.READ and missing:
-                    find(T, t.UNINITIALISED, 1, cta, granule * 16 + _low_byte(missing), last, -1, new, 0, 0)
-                if flags & t.WRITE:
-                    written[granule] |= mask
-                heads = i32(T[3] + slot * 4 * t.GRANULES, t.GRANULES)
-                _touch(T, heads, granule, granule, mask, new, k, cta)
-            else:
-                if granule >> _PAGE_BITS != key:
-                    key = granule >> _PAGE_BITS
-                    page = _page_of(T, key)
-                index = granule & (t.PAGE_GRANULES - 1)
-                heads = i32(T[6] + page * 4 * t.PAGE_GRANULES, t.PAGE_GRANULES)
-                if _touch(T, heads, index, granule, mask, new, k, cta) > t.GLOBAL_READERS:
-                    _shorten(T, heads, index)
-            position = last
+    end = position + size
+    while position < end:
+        granule = position >> _SHIFT
+        last = min(end, (granule + 1) << _SHIFT)
+        mask = (_ALL >> (_BYTES - (last - position))) << (position & (_BYTES - 1))
+        if granule >> _PAGE_BITS != key:
+            key = granule >> _PAGE_BITS
+            page = _page_of(T, key)
+        index = granule & (t.PAGE_GRANULES - 1)
+        heads = i32(T[6] + page * 4 * t.PAGE_GRANULES, t.PAGE_GRANULES)
+        if _touch(T, heads, index, granule, mask, new, k, -1) > t.GLOBAL_READERS:
+            _shorten(T, heads, index)
+        position = last
+
+
+@jit
+def touch_operands(T, spans_a, spans_b, slot, cta, k, warp, cluster, column, value, operation, event, pc, time):
+    """Compare the reads of a wgmma with the accesses before them and record them.
+
+    ``spans_a``, ``spans_b`` int64 (n, 2): first byte, bytes, in the memory of the CTA at ``slot``. ``k``: its knowledge,
+    see :meth:`.launch.Launch.knowledge`. It is over when its counter (``column``) has reached ``value``.
+    """
+    flags = t.READ | t.WGMMA | t.IN_SHARED | t.ASYNC_PROXY
+    new = new_entry(T, flags, warp, cluster, column, np.int64(-1), value, event, pc, cta, time)
+    x = _entry(T, new)
+    x[t.OPERATION], x[t.SEEN], x[t.OBJECT] = operation, t.NEVER, value - 1
+    _begin(T, new)
+    for i in range(spans_a.shape[0]):
+        _touch_shared(T, slot, spans_a[i, 0], spans_a[i, 1], cta, new, k)
+    for i in range(spans_b.shape[0]):
+        _touch_shared(T, slot, spans_b[i, 0], spans_b[i, 1], cta, new, k)
     drop(T, new)
+
+
+@jit
+def touch_rows(T, first, size, rows, stride, slot, cta, new, k):
+    """Compare an access to rows of bytes with those before it and record it.
+
+    In the shared memory of the CTA at ``slot``, or (-1) in global memory. ``new``: its entry, freed at the end if nothing
+    refers to it. ``k``: its knowledge.
+    """
+    _begin(T, new)
+    for i in range(rows):
+        if slot >= 0:
+            _touch_shared(T, slot, first + i * stride, size, cta, new, k)
+        else:
+            _touch_global(T, first + i * stride, size, new, k)
+    drop(T, new)
+
+
+@jit
+def touch_lanes(T, addresses, size, rank, slot, cta, new, k):
+    """The same for the addresses of lanes (-1: none), those in one CTA (``rank``, in bits 24 and up) or in global
+    memory (``slot`` -1). Returns the rank of another lane that is still to do, -1 if there is none."""
+    _begin(T, new)
+    other = np.int64(-1)
+    lane = 0
+    while lane < addresses.shape[0]:
+        first = addresses[lane]
+        lane += 1
+        if first < 0:
+            continue
+        if slot >= 0 and first >> 24 != rank:
+            if first >> 24 > rank and (other < 0 or first >> 24 < other):
+                other = first >> 24
+            continue
+        length = size
+        while lane < addresses.shape[0] and addresses[lane] == first + length:
+            length += size
+            lane += 1
+        if slot >= 0:
+            _touch_shared(T, slot, first & 0xFFFFFF, length, cta, new, k)
+        else:
+            _touch_global(T, first, length, new, k)
+    drop(T, new)
+    return other
 
 
 @jit
 def close_shared(T, slot, cta, k):
     """Forget the shared memory of a CTA that has ended. ``k``: all that its warps knew, bulk loads included."""
     heads = i32(T[3] + slot * 4 * t.GRANULES, t.GRANULES)
-    written = u16(T[4] + slot * 2 * t.GRANULES, t.GRANULES)
+    written = u32(T[4] + slot * 4 * t.GRANULES, t.GRANULES)
     last = np.int64(-1)
     for granule in range(t.GRANULES):
         record = np.int64(heads[granule])
@@ -317,7 +426,7 @@ def close_shared(T, slot, cta, k):
             if entry != last and x[t.FLAGS] & (t.TMA | t.WRITE) == t.TMA | t.WRITE:
                 last = entry
                 if not _knows(k, KNOWN, x[t.COLUMN], x[t.VALUE]):
-                    find(T, t.LIFETIME_LOAD, 1, cta, granule * 16, granule * 16 + 16, -1, entry, 0, 0)
+                    find(T, t.LIFETIME_LOAD, 1, cta, granule * _BYTES, (granule + 1) * _BYTES, -1, entry, 0, 0)
             _free_record(T, record)
             record = following
         heads[granule] = -1

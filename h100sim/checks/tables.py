@@ -1,9 +1,9 @@
 """The shadow of memory as flat arrays that compiled code works on, and how they grow.
 
-*Entries* are accesses. *Records* say which bytes of a 16-byte granule an entry touched last; a granule has a list of
+*Entries* are accesses. *Records* say which bytes of a 32-byte granule an entry touched last; a granule has a list of
 them. Memory is bounded: entries and records exist only while a record is the last access to its bytes (by its
 reader), shared memory is forgotten when its cluster ends, global memory starts over when more than :data:`PAGES_MAX`
-pages of 4 KiB or :data:`RECORDS_MAX` records are in use, and a granule of global memory remembers at most
+pages of 8 KiB or :data:`RECORDS_MAX` records are in use, and a granule of global memory remembers at most
 :data:`GLOBAL_READERS` reads.
 """
 
@@ -14,17 +14,18 @@ from typing import NamedTuple
 import numpy as np
 
 # Scalars.
-RECORD_HEAD, RECORDS_FREE, ENTRY_HEAD, ENTRIES_FREE, FINDS, PAGES, STRICT = range(7)
+# Free ones are chained from the heads; those from RECORDS_USED and ENTRIES_USED on have never been used.
+RECORD_HEAD, RECORDS_FREE, ENTRY_HEAD, ENTRIES_FREE, FINDS, PAGES, STRICT, RECORDS_USED, ENTRIES_USED = range(9)
 # The last verdicts of the current access: pairs of (older entry, verdict), found by the low bits of the entry.
-VERDICTS, VERDICT_SLOTS = 8, 8
+VERDICTS, VERDICT_SLOTS = 9, 8
 SCALARS = VERDICTS + 2 * VERDICT_SLOTS
 
 # Columns of an entry. KEPT counts the records and operations that refer to it; NEXT chains free entries. The access
-# is over for a clock whose column COLUMN has reached VALUE: for a warp's own access its column and clock, for an
-# asynchronous operation a counter. SEEN is the clock at which the issuing warp knew an operation to be over. OBJECT
-# names what it completes on.
-FLAGS, WARP, CLUSTER, COLUMN, VALUE, OPERATION, EVENT, PC, CTA, TIME, KEPT, NEXT, SEEN, OBJECT = range(14)
-ENTRY_COLUMNS = 14
+# is over for a clock whose column COLUMN (or LANES, if lanes acted apart from their warp) has reached VALUE: for a
+# warp's own access its column and clock, for an asynchronous operation a counter. SEEN is the clock at which the issuing
+# warp knew an operation to be over. OBJECT names what it completes on.
+FLAGS, WARP, CLUSTER, COLUMN, VALUE, OPERATION, EVENT, PC, CTA, TIME, KEPT, NEXT, SEEN, OBJECT, LANES = range(15)
+ENTRY_COLUMNS = 15
 
 # Flags of an entry.
 READ, WRITE, STRONG, ASYNC_PROXY, TENSORMAP, MBARRIER_WORD, WGMMA, TMA, CP_ASYNC, IN_SHARED = (1 << k for k in range(10))
@@ -40,19 +41,23 @@ FINDINGS_MAX = 256
 # What was found.
 RACE, PROXY_RACE, STRICT_WAR, MISUSE_WORD, UNINITIALISED, OVER_ARRIVAL, TX_UNDERFLOW, LIFETIME_REMOTE = range(1, 9)
 LIFETIME_STORE, LIFETIME_LOAD, BARRIER_COUNTS, BARRIER_TWICE, BARRIER_AHEAD, DIVERGENT, INIT_RACE, STRICT_INIT = range(9, 17)
+LANE_RACE, LAPPED = range(17, 19)
 
 #: The value of a counter that is never reached: the operation has not completed yet.
 NEVER = 1 << 40
 
 #: Spec: shared memory of a CTA is 227 KiB after 1 KiB that is reserved (CUDA Programming Guide 13, "Compute
-#: Capabilities", compute capability 9.0); 16 bytes a granule.
-GRANULES = (0x400 + 232_448) // 16 + 16
+#: Capabilities", compute capability 9.0); 32 bytes a granule.
+GRANULE_BYTES = 32
+GRANULES = (0x400 + 232_448) // GRANULE_BYTES + 8
 PAGE_GRANULES = 256
-PAGES_MAX = 1 << 15
+PAGES_MAX = 1 << 14
 RECORDS_MAX = 1 << 24
 GLOBAL_READERS = 4
 
 _ENTRIES_AT_ONCE = 16
+#: Memory of large tables is taken when it is first used.
+_RECORDS_AT_FIRST, _ENTRIES_AT_FIRST = 1 << 20, 1 << 16
 
 
 class Tables(NamedTuple):
@@ -73,17 +78,17 @@ def build(is_strict: bool) -> Tables:
     pages = 64
     scalars = np.zeros(SCALARS, np.int64)
     scalars[[STRICT, RECORD_HEAD, ENTRY_HEAD]] = int(is_strict), -1, -1
-    tables = Tables(
+    scalars[RECORDS_FREE], scalars[ENTRIES_FREE] = _RECORDS_AT_FIRST, _ENTRIES_AT_FIRST
+    return Tables(
         scalars=scalars,
-        records=np.zeros((0, 3), np.int32),
-        entries=np.zeros((0, ENTRY_COLUMNS), np.int64),
+        records=np.zeros((_RECORDS_AT_FIRST, 3), np.int32),
+        entries=np.zeros((_ENTRIES_AT_FIRST, ENTRY_COLUMNS), np.int64),
         heads=np.full((1, GRANULES), -1, np.int32),
-        written=np.zeros((1, GRANULES), np.uint16),
+        written=np.zeros((1, GRANULES), np.uint32),
         page_keys=np.full(4 * pages, -1, np.int64),
         page_heads=np.full((pages, PAGE_GRANULES), -1, np.int32),
         findings=np.zeros((FINDINGS_MAX, FINDING_COLUMNS), np.int64),
     )
-    return _more_records(_more_entries(tables, 1 << 11), 1 << 14)
 
 
 def with_room(t: Tables, records: int, pages: int) -> Tables:
@@ -134,23 +139,13 @@ def _padded(array: np.ndarray, more: int) -> np.ndarray:
 
 
 def _more_records(t: Tables, more: int) -> Tables:
-    n = len(t.records)
-    records = _padded(t.records, more)
-    records[n:, 2] = np.arange(n + 1, n + more + 1)
-    records[-1, 2] = t.scalars[RECORD_HEAD]
-    t.scalars[RECORD_HEAD] = n
     t.scalars[RECORDS_FREE] += more
-    return t._replace(records=records)
+    return t._replace(records=_padded(t.records, more))
 
 
 def _more_entries(t: Tables, more: int) -> Tables:
-    n = len(t.entries)
-    entries = _padded(t.entries, more)
-    entries[n:, NEXT] = np.arange(n + 1, n + more + 1)
-    entries[-1, NEXT] = t.scalars[ENTRY_HEAD]
-    t.scalars[ENTRY_HEAD] = n
     t.scalars[ENTRIES_FREE] += more
-    return t._replace(entries=entries)
+    return t._replace(entries=_padded(t.entries, more))
 
 
 def _more_pages(t: Tables) -> Tables:

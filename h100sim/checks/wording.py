@@ -251,6 +251,36 @@ def _init_race(words: Words, f: np.ndarray) -> Hazard:
     return Hazard("race", message, first, second, f"a barrier between the init and {user}", MBARRIER_RULE, fix, int(f[t.F_COUNT]))
 
 
+def _lane_race(words: Words, f: np.ndarray) -> Hazard:
+    place = words.place(int(f[t.F_LOW]), int(f[t.F_HIGH]), 1)
+    writes = int(f[t.F_SECOND + 5]) & t.WRITE
+    other = f"lane {int(f[t.F_A])}" if f[t.F_A] < 32 else "other lanes"
+    done = "written" if int(f[t.F_FIRST + 5]) & t.WRITE else "read"
+    message = (
+        f"{place} must be {'written' if writes else 'read'} after {other} of the same warp has {done} it, not without an order"
+    )
+    return _two_sided(
+        words, f, "race", message, "bar.warp.sync between the two: lanes of a warp run on their own",
+        _ISA + 'Parallel Synchronization and Communication Instructions: bar.warp.sync"',
+        "put bar.warp.sync 0xffffffff (__syncwarp) between the two accesses",
+    )  # fmt: skip
+
+
+def _lapped(words: Words, f: np.ndarray) -> Hazard:
+    name, phase = words.mbarrier(int(f[t.F_A])), int(f[t.F_B])
+    waiter = words.role(int(f[t.F_SECOND]))
+    message = f"{name} phase {phase} must complete after {waiter} has seen phase {phase - 1}, not while it may still be on its way"
+    first = _access(words, f, t.F_FIRST, "mbarrier", f"last arrival of phase {phase}")
+    second = _access(words, f, t.F_SECOND, "mbarrier", f"wait for phase {phase - 1}")
+    assert second is not None, "waiter must be known"
+    return Hazard(
+        "barrier-misuse", message, first, second,
+        f"an arrival in phase {phase} that knows of this wait: a slower warp finds the parity of phase {phase} and waits for ever",
+        _MBARRIER, "let every warp that waits arrive too, or put a barrier of the waiting warps before the one arrival",
+        int(f[t.F_COUNT]),
+    )  # fmt: skip
+
+
 def _strict_init(words: Words, f: np.ndarray) -> Hazard:
     name = words.mbarrier(int(f[t.F_A]))
     message = f"{name} must be fenced with fence.mbarrier_init before a copy completes on it, not only ordered"
@@ -394,6 +424,8 @@ _WORDINGS = {
     t.DIVERGENT: _divergent,
     t.INIT_RACE: _init_race,
     t.STRICT_INIT: _strict_init,
+    t.LANE_RACE: _lane_race,
+    t.LAPPED: _lapped,
 }
 
 

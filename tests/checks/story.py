@@ -135,6 +135,9 @@ class Story:
             self.access(warp, "cp.async.cg.shared.global", at, size, Space.SHARED, Access.WRITE | Access.ASYNC)
             self.issue(warp, "cp.async.cg.shared.global")
 
+    def warp_sync(self, *warps):
+        self.issue(warps, "bar.warp.sync", (Imm(FULL_MASK),))
+
     def fence(self, warps, kind=Fence.PROXY_ASYNC_SHARED):
         for warp in _many(warps):
             self.by(Event.FENCED, warp, "fence", key=kind, a=kind)

@@ -141,6 +141,8 @@ def test_cp_async_mbarrier_arrive_carries_the_copies() -> None:
         s.init(0, 0, 1)
         s.barrier(WARPS)
         s.cp_async([1], A)
+        if opcode != "mbarrier.arrive":
+            s.issue(1, opcode)
         s.arrive(1, 0, opcode=opcode)
         s.wait(2, 0, 0)
         s.read([2], A, size=16)
@@ -204,8 +206,10 @@ def test_global_data_released_by_a_flag_and_read_by_a_copy() -> None:
     def story(release: bool, acquire: bool, fence: bool) -> Story:
         s = Story(warps=1, ctas=2)
         s.write_global(0, GLOBAL)
+        s.warp_sync(0)
         s.write_global(0, GLOBAL + 4096, access=Access.WRITE | (Access.RELEASE if release else Access.VOLATILE), lanes=[0])
         s.read_global(1, GLOBAL + 4096, access=Access.READ | (Access.ACQUIRE if acquire else Access.VOLATILE), lanes=[0])
+        s.warp_sync(1)
         if fence:
             s.fence(1, Fence.PROXY_ASYNC_GLOBAL)
         s.init(1, 0, 1)
@@ -224,10 +228,12 @@ def test_fences_make_relaxed_accesses_synchronise() -> None:
     def story(writer: bool, reader: bool) -> Story:
         s = Story(warps=1, ctas=2)
         s.write_global(0, GLOBAL)
+        s.warp_sync(0)
         if writer:
             s.fence(0, Fence.ACQ_REL_GPU)
         s.write_global(0, GLOBAL + 4096, access=Access.READ | Access.WRITE | Access.ATOMIC, lanes=[0])
         s.read_global(1, GLOBAL + 4096, access=Access.READ | Access.VOLATILE, lanes=[0])
+        s.warp_sync(1)
         if reader:
             s.fence(1, Fence.ACQ_REL_GPU)
         s.read_global(1, GLOBAL)
@@ -256,6 +262,7 @@ def test_reductions_of_two_ctas_may_meet_where_stores_may_not(kind: Copy, expect
     for warp in range(2):
         s.write(warp, A)
         s.fence(warp)
+        s.warp_sync(warp)
         s.store(warp, A, 128, target=GLOBAL, kind=kind)
         s.bulk_commit(warp)
         s.bulk_wait(warp, read=False)
@@ -268,6 +275,7 @@ def test_a_tensor_map_changed_while_a_copy_reads_it() -> None:
         s.init(0, 0, 1)
         for turn in range(2):
             s.write_global(0, GLOBAL, size=128, lanes=[0], key=turn)
+            s.warp_sync(0)
             if acquires:
                 s.fence(0, Fence.PROXY_TENSORMAP_ACQUIRE)
             s.arrive(0, 0, tx=128)

@@ -35,9 +35,9 @@ def test_writes_then_a_bulk_store_without_a_proxy_fence() -> None:
         )
     ]
     assert "fence.proxy.async.shared::cta" in outcome.hazards[0].fix
-    # A fence by the issuing thread before the barrier covers its own warp's writes only.
+    # A fence by the issuing thread before the barrier covers its own writes only.
     (hazard,) = run(program(["setp.eq.u32 %p3, %tid, 0;", f"@%p3 {fence_async()}"]), 128).hazards
-    assert hazard.kind == "proxy-race" and hazard.second.first_byte == 0x600
+    assert hazard.kind == "proxy-race" and hazard.second.first_byte == 0x400
     assert run(program([fence_async()]), 128).is_clean
 
 
