@@ -8,6 +8,7 @@ its own line. Errors that stop a run are exceptions of this module; what a run s
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 
 @dataclass(frozen=True)
@@ -92,15 +93,58 @@ class CycleLimit(KernelError):
     """The run reached the limit on cycles that the caller gave."""
 
 
-class DeadlockError(KernelError):
-    """No warp can proceed. ``waits`` has one record per waiting role: who, where, for what, and why it cannot happen."""
+class WaitEdge(NamedTuple):
+    """An edge of a wait-for graph: a role waits for a thing that needs a supplier, who does something else ("nobody": it has
+    none)."""
 
-    def __init__(self, message: str, waits: tuple = (), where: Where | None = None, rule: str = ""):
-        super().__init__(message, where, rule)
-        self.waits = waits
+    waiter: str
+    thing: str
+    supplier: str
+    state: str
 
     def __str__(self) -> str:
-        return "\n".join([self.message, *(f"  {wait}" for wait in self.waits)])
+        if self.supplier == "nobody":
+            return f"{self.waiter} --> {self.thing} --> {self.state}"
+        return f"{self.waiter} --> {self.thing} --> {self.supplier}, which {self.state}"
+
+
+class DeadlockError(KernelError):
+    """No warp can proceed. ``waits`` has one record per waiting role: who, where, for what, and why it cannot happen;
+    ``edges`` the wait-for graph; ``ledger`` the lines of what happened to each mbarrier, phase by phase."""
+
+    def __init__(
+        self,
+        message: str,
+        waits: tuple = (),
+        where: Where | None = None,
+        rule: str = "",
+        edges: tuple[WaitEdge, ...] = (),
+        ledger: tuple[str, ...] = (),
+    ):
+        super().__init__(message, where, rule)
+        self.waits, self.edges, self.ledger = waits, edges, ledger
+
+    @property
+    def graph(self) -> Any:
+        """The wait-for graph as a networkx DiGraph: roles ("kind" is "role") and the things between them ("thing")."""
+        import networkx
+
+        graph = networkx.DiGraph()
+        for edge in self.edges:
+            graph.add_node(edge.waiter, kind="role")
+            graph.add_node(edge.thing, kind="thing")
+            graph.add_edge(edge.waiter, edge.thing)
+            if edge.supplier != "nobody":
+                graph.add_node(edge.supplier, kind="role")
+                graph.add_edge(edge.thing, edge.supplier)
+        return graph
+
+    def __str__(self) -> str:
+        lines = [self.message, *(f"  {wait}" for wait in self.waits)]
+        for title, rows in (("wait-for graph", self.edges), ("ledger", self.ledger)):
+            if rows:
+                lines += [f"  {title}", *(f"    {row}" for row in rows)]
+        return "\n".join(lines)
 
 
 class UsageError(H100SimError):

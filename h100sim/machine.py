@@ -16,6 +16,7 @@ import numpy as np
 from . import engine, faults, schedules
 from . import state as S
 from .checks.deadlock import WaitState, explain
+from .checks.wait_graph import ledgers, wait_edges
 from .device_functions import Console, DeviceRuntime
 from .devices import DeviceModel
 from .errors import CycleLimit, DeadlockError, H100SimError, KernelError, LaunchError, Where
@@ -370,8 +371,9 @@ class Machine:
         return [int(w) for w in np.flatnonzero(warps["state"] == S.W_RUNNING) if ctas[warps[w]["cta"]]["state"]]
 
     def _deadlock(self) -> DeadlockError:
-        message, waits = explain(self.kernel, self.wait_states(), self._history())
-        return DeadlockError(message, waits)
+        about = self.kernel, self.wait_states(), self._history()
+        message, waits = explain(*about)
+        return DeadlockError(message, waits, edges=wait_edges(*about), ledger=ledgers(*about))
 
     def _history(self) -> np.ndarray:
         return np.concatenate(self.kept) if self.kept else np.zeros(0, EVENT)

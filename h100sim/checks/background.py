@@ -11,8 +11,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
+from ..hazard import Hazard
 from .checker import Checker
-from .hazard import Hazard
 
 #: Chunks that may wait; the machine waits when there are more.
 DEPTH = 4

@@ -47,7 +47,7 @@ class WaitState:
 
 
 @dataclass(frozen=True)
-class _Party:
+class Party:
     """A role of a CTA: the node of the wait-for graph."""
 
     cta: int
@@ -55,15 +55,15 @@ class _Party:
 
 
 @dataclass(frozen=True)
-class _Waiting:
+class Waiting:
     """Warps of one role that wait at one place for one thing."""
 
-    party: _Party
+    party: Party
     state: WaitState
     warps: int
 
 
-class _History:
+class History:
     """What the events say about barriers and warps, looked up by the explanation."""
 
     def __init__(self, kernel: KernelInfo, events: np.ndarray):
@@ -90,8 +90,8 @@ class _History:
     def has_exited(self, warp: int) -> bool:
         return self.lanes_alive.get(warp, 1) == 0
 
-    def party(self, warp: int) -> _Party:
-        return _Party(warp // self.warps_per_cta, self.kernel.role(warp % self.warps_per_cta))
+    def party(self, warp: int) -> Party:
+        return Party(warp // self.warps_per_cta, self.kernel.role(warp % self.warps_per_cta))
 
     def of_mbarrier(self, kind: Event, identity: int) -> np.ndarray:
         found = self._of(kind)
@@ -125,10 +125,10 @@ def explain(kernel: KernelInfo, waits: list[WaitState], history: np.ndarray) -> 
     ``history``: the events so far (EVENT), possibly empty; without them the lines say only what the machine's state
     says.
     """
-    past = _History(kernel, history)
-    groups = _groups(past, waits)
+    past = History(kernel, history)
+    groups = groups_of(past, waits)
     now = max([int(history["time"].max(initial=0)), *(w.since for w in waits)], default=0)
-    shown, others = _representatives(past, groups)
+    shown, others = representatives(past, groups)
     lines = _aligned([_waiting_columns(past, group) for group in shown])
     seen: set[tuple] = set()
     for group in shown:
@@ -148,15 +148,15 @@ def explain(kernel: KernelInfo, waits: list[WaitState], history: np.ndarray) -> 
     return f"no warp can proceed at cycle {now:,}", tuple(lines)
 
 
-def _groups(past: _History, waits: list[WaitState]) -> list[_Waiting]:
+def groups_of(past: History, waits: list[WaitState]) -> list[Waiting]:
     found: dict[tuple, list[WaitState]] = defaultdict(list)
     for wait in waits:
         key = (wait.cta, past.kernel.role(wait.rank), wait.pc, wait.wait, wait.object, wait.parity)
         found[key].append(wait)
-    return [_Waiting(_Party(key[0], key[1]), members[0], len({m.warp for m in members})) for key, members in found.items()]
+    return [Waiting(Party(key[0], key[1]), members[0], len({m.warp for m in members})) for key, members in found.items()]
 
 
-def _representatives(past: _History, groups: list[_Waiting]) -> tuple[list[_Waiting], int]:
+def representatives(past: History, groups: list[Waiting]) -> tuple[list[Waiting], int]:
     """Return the groups of the first cluster that waits, and how many CTAs of other clusters wait too."""
     if not groups:
         return [], 0
@@ -165,7 +165,7 @@ def _representatives(past: _History, groups: list[_Waiting]) -> tuple[list[_Wait
     return shown, len({g.party.cta for g in groups} - {g.party.cta for g in shown})
 
 
-def _is_start(past: _History, shown: list[_Waiting]) -> bool:
+def _is_start(past: History, shown: list[Waiting]) -> bool:
     """Do at least two roles wait for parity 0 of mbarriers on which nothing has ever happened?"""
     waited = past._of(Event.MBARRIER_WAITED)
     has_passed = bool((waited["c"] == 1).any())
@@ -179,17 +179,17 @@ def _aligned(rows: list[tuple[str, str, str]]) -> list[str]:
     return [f"{r[0]:<{who}}  {r[1]:<{where}}  {r[2]}" for r in rows]
 
 
-def _waiting_columns(past: _History, group: _Waiting) -> tuple[str, str, str]:
-    who = _who(past, group.party) + (f" ({group.warps} warps)" if group.warps > 1 else "")
-    return who, past.kernel.place(group.state.pc), f"waits for {_what(past, group.state)}"
+def _waiting_columns(past: History, group: Waiting) -> tuple[str, str, str]:
+    who = who_of(past, group.party) + (f" ({group.warps} warps)" if group.warps > 1 else "")
+    return who, past.kernel.place(group.state.pc), f"waits for {what_of(past, group.state)}"
 
 
-def _who(past: _History, party: _Party) -> str:
+def who_of(past: History, party: Party) -> str:
     several = int(np.prod(past.kernel.grid)) > 1
     return f"{party.role} of CTA {party.cta}" if several else party.role
 
 
-def _name(past: _History, state: WaitState) -> str:
+def name_of(past: History, state: WaitState) -> str:
     """Return the name of what is waited for, with the rank of its CTA when it lies in another one."""
     if state.wait == Wait.BARRIER:
         return f"barrier {state.object}"
@@ -200,10 +200,10 @@ def _name(past: _History, state: WaitState) -> str:
     return f"{name} of rank {state.shared_address >> 24}" if clustered else name
 
 
-def _what(past: _History, state: WaitState) -> str:
+def what_of(past: History, state: WaitState) -> str:
     if state.wait == Wait.MBARRIER:
         arrived = f"{state.expected - state.pending:,} of {state.expected:,} arrivals"
-        text = f"{_name(past, state)} phase {state.phase}: {arrived}"
+        text = f"{name_of(past, state)} phase {state.phase}: {arrived}"
         expected, delivered = _bytes(past, state)
         return text + (f", {delivered:,} of {expected:,} bytes" if expected or delivered else "")
     if state.wait == Wait.BARRIER:
@@ -220,7 +220,7 @@ def _what(past: _History, state: WaitState) -> str:
     }.get(state.wait, state.wait.name.lower())
 
 
-def _bytes(past: _History, state: WaitState) -> tuple[int, int]:
+def _bytes(past: History, state: WaitState) -> tuple[int, int]:
     """Return (bytes expected, bytes delivered) in the phase waited for; from the tx-count alone without a history."""
     expected = past.of_mbarrier(Event.MBARRIER_EXPECTED, state.object)
     delivered = past.of_mbarrier(Event.MBARRIER_COMPLETED_TX, state.object)
@@ -230,7 +230,7 @@ def _bytes(past: _History, state: WaitState) -> tuple[int, int]:
     return sums[0], sums[1]
 
 
-def _reasons(past: _History, group: _Waiting, groups: list[_Waiting]) -> list[str]:
+def _reasons(past: History, group: Waiting, groups: list[Waiting]) -> list[str]:
     if group.state.wait == Wait.MBARRIER:
         return _mbarrier_reasons(past, group, groups)
     if group.state.wait == Wait.BARRIER:
@@ -240,7 +240,7 @@ def _reasons(past: _History, group: _Waiting, groups: list[_Waiting]) -> list[st
     return []
 
 
-def _wgmma_reasons(past: _History, group: _Waiting, groups: list[_Waiting]) -> list[str]:
+def _wgmma_reasons(past: History, group: Waiting, groups: list[Waiting]) -> list[str]:
     """A wgmma begins only when all four warps of the warpgroup have issued it."""
     first = group.state.warp - group.state.warp % past.warps_per_cta % 4
     issued = past._of(Event.WGMMA_ISSUED)
@@ -254,8 +254,8 @@ def _wgmma_reasons(past: _History, group: _Waiting, groups: list[_Waiting]) -> l
     return [f"wgmma must be issued by all four warps of the warpgroup, but {ranks} {fact}"]
 
 
-def _mbarrier_reasons(past: _History, group: _Waiting, groups: list[_Waiting]) -> list[str]:
-    state, name = group.state, _name(past, group.state)
+def _mbarrier_reasons(past: History, group: Waiting, groups: list[Waiting]) -> list[str]:
+    state, name = group.state, name_of(past, group.state)
     lines = []
     arrivals = past.of_mbarrier(Event.MBARRIER_ARRIVED, state.object)
     if state.pending > 0:
@@ -286,8 +286,8 @@ def _mbarrier_reasons(past: _History, group: _Waiting, groups: list[_Waiting]) -
     return lines
 
 
-def _missing_arrivals(past: _History, group: _Waiting, groups: list[_Waiting], arrivals: np.ndarray) -> str:
-    state, name = group.state, _name(past, group.state)
+def _missing_arrivals(past: History, group: Waiting, groups: list[Waiting], arrivals: np.ndarray) -> str:
+    state, name = group.state, name_of(past, group.state)
     suppliers = past.suppliers(state.object)
     if not suppliers:
         return f"nobody has ever arrived on {name}{_initialised(past, state)}"
@@ -300,18 +300,18 @@ def _missing_arrivals(past: _History, group: _Waiting, groups: list[_Waiting], a
     return f"only {_roles(past, suppliers)} {verb} on {name}: {_whereabouts(past, suppliers, groups)}"
 
 
-def _initialised(past: _History, state: WaitState) -> str:
+def _initialised(past: History, state: WaitState) -> str:
     init = past.of_mbarrier(Event.MBARRIER_INITIALISED, state.object)
     return f" (initialised at {past.kernel.place(int(init['pc'][0]))})" if len(init) else ""
 
 
-def _all_are_past(past: _History, suppliers: set[int], groups: list[_Waiting], state: WaitState) -> bool:
+def _all_are_past(past: History, suppliers: set[int], groups: list[Waiting], state: WaitState) -> bool:
     """Has every supplier already arrived in this phase?"""
     arrivals = past.of_mbarrier(Event.MBARRIER_ARRIVED, state.object)
     return suppliers <= {int(w) for w in arrivals["warp"][arrivals["d"] == state.phase]}
 
 
-def _barrier_reasons(past: _History, group: _Waiting, groups: list[_Waiting]) -> list[str]:
+def _barrier_reasons(past: History, group: Waiting, groups: list[Waiting]) -> list[str]:
     state = group.state
     here = past.arrived_now(state.cta, state.object)
     if len(past.events) and state.warp not in here:
@@ -332,12 +332,12 @@ def _barrier_reasons(past: _History, group: _Waiting, groups: list[_Waiting]) ->
     return [f"barrier {state.object} lacks {_roles(past, candidates)}{never}: {_whereabouts(past, candidates, groups)}"]
 
 
-def _parties(past: _History, warps: set[int]) -> list[_Party]:
+def _parties(past: History, warps: set[int]) -> list[Party]:
     return sorted({past.party(w) for w in warps}, key=lambda p: (p.cta, p.role))
 
 
-def _roles(past: _History, warps: set[int]) -> str:
-    names = [_who(past, p) for p in _parties(past, warps)]
+def _roles(past: History, warps: set[int]) -> str:
+    names = [who_of(past, p) for p in _parties(past, warps)]
     return _listed(names)
 
 
@@ -347,21 +347,21 @@ def _listed(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _whereabouts(past: _History, warps: set[int], groups: list[_Waiting]) -> str:
+def _whereabouts(past: History, warps: set[int], groups: list[Waiting]) -> str:
     """Return what the given warps do now: waiting for something, or ended."""
     facts = []
     for party in _parties(past, warps):
         waiting = [g for g in groups if g.party == party]
         if waiting:
-            facts.append(f"{_who(past, party)} waits for {_listed(sorted({_name(past, g.state) for g in waiting}))}")
+            facts.append(f"{who_of(past, party)} waits for {_listed(sorted({name_of(past, g.state) for g in waiting}))}")
         elif all(past.has_exited(w) for w in warps if past.party(w) == party):
-            facts.append(f"{_who(past, party)} has exited")
+            facts.append(f"{who_of(past, party)} has exited")
         else:
-            facts.append(f"{_who(past, party)} is elsewhere")
+            facts.append(f"{who_of(past, party)} is elsewhere")
     return "; ".join(facts[:5])
 
 
-def _cycle(past: _History, groups: list[_Waiting], shown: list[_Waiting]) -> str:
+def _cycle(past: History, groups: list[Waiting], shown: list[Waiting]) -> str:
     """Return the wait-for cycle as "cycle: producer -> empty[0] -> consumer -> full[0] -> producer", or "".
 
     Where nobody has ever supplied an object, any other waiting role of the CTA might have been meant to; such edges
@@ -372,23 +372,23 @@ def _cycle(past: _History, groups: list[_Waiting], shown: list[_Waiting]) -> str
         for group in shown:
             if group.state.wait == Wait.NOTHING:
                 continue
-            suppliers = _supplying_parties(past, group)
+            suppliers = supplying_parties(past, group)
             if not suppliers and guess:
                 suppliers = {g.party for g in groups if g.party.cta == group.party.cta and g.party != group.party}
             waiting = suppliers & {g.party for g in groups}
             for other in sorted(waiting, key=lambda party: (party.cta, party.role)):
-                graph.add_edge(group.party, other, label=_name(past, group.state))
+                graph.add_edge(group.party, other, label=name_of(past, group.state))
         graph.remove_edges_from([(n, n) for n in graph if graph.has_edge(n, n)])
         try:
             edges = nx.find_cycle(graph)
         except nx.NetworkXNoCycle:
             continue
-        steps = [f"{_who(past, a)} -> {graph.edges[a, b]['label']}" for a, b in edges]
-        return f"cycle: {' -> '.join(steps)} -> {_who(past, edges[0][0])}"
+        steps = [f"{who_of(past, a)} -> {graph.edges[a, b]['label']}" for a, b in edges]
+        return f"cycle: {' -> '.join(steps)} -> {who_of(past, edges[0][0])}"
     return ""
 
 
-def _supplying_parties(past: _History, group: _Waiting) -> set[_Party]:
+def supplying_parties(past: History, group: Waiting) -> set[Party]:
     state = group.state
     if state.wait == Wait.MBARRIER:
         return {past.party(w) for w in past.suppliers(state.object)}
@@ -398,7 +398,7 @@ def _supplying_parties(past: _History, group: _Waiting) -> set[_Party]:
     return set()
 
 
-def _ledger(past: _History, state: WaitState) -> str:
+def _ledger(past: History, state: WaitState) -> str:
     """Return the last completed phases of an mbarrier with their arrivals and bytes."""
     flips = past.of_mbarrier(Event.MBARRIER_FLIPPED, state.object)
     if not len(flips):
@@ -412,4 +412,4 @@ def _ledger(past: _History, state: WaitState) -> str:
         size = int(delivered["b"][delivered["d"] == phase].sum())
         parts.append(f"phase {phase} at cycle {int(flip['time']):,} ({count:,} arrivals{f', {size:,} bytes' if size else ''})")
     completed = f"{len(flips):,} {'phase' if len(flips) == 1 else 'phases'}"
-    return f"{_name(past, state)} has completed {completed}: {', '.join(parts)}"
+    return f"{name_of(past, state)} has completed {completed}: {', '.join(parts)}"

@@ -276,7 +276,7 @@ def _lapped(words: Words, f: np.ndarray) -> Hazard:
     return Hazard(
         "barrier-misuse", message, first, second,
         f"an arrival in phase {phase} that knows of this wait: a slower warp finds the parity of phase {phase} and waits for ever",
-        _MBARRIER, "let every warp that waits arrive too, or put a barrier of the waiting warps before the one arrival",
+        MBARRIER_RULE, "let every warp that waits arrive too, or put a barrier of the waiting warps before the one arrival",
         int(f[t.F_COUNT]),
     )  # fmt: skip
 

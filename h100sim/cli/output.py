@@ -29,6 +29,8 @@ def error_json(error: H100SimError) -> dict[str, Any]:
     }
     if isinstance(error, DeadlockError):
         found["waits"] = [str(wait) for wait in error.waits]
+        found["edges"] = [edge._asdict() for edge in error.edges]
+        found["ledger"] = list(error.ledger)
     return found
 
 

@@ -6,7 +6,9 @@ import numpy as np
 from story import Story
 
 from h100sim.checks import WaitState, explain
-from h100sim.trace import EVENT, Wait
+from h100sim.checks.wait_graph import ledgers, wait_edges
+from h100sim.errors import DeadlockError
+from h100sim.trace import EVENT, Event, Wait
 
 ROLES = (("producer", 0, 0), ("consumer 0", 1, 1), ("consumer 1", 2, 2))
 SEMAPHORES = ({"name": "full", "offset": 0x400, "count": 4}, {"name": "empty", "offset": 0x420, "count": 4})
@@ -60,3 +62,61 @@ def test_other_clusters_are_counted() -> None:
     _, lines = explain(s.checker().kernel, waits, np.zeros(0, EVENT))
     assert lines[0] == "warp 0 of CTA 0    waits for barrier 1: 32 of 64 threads"
     assert lines[-1] == "4 other CTAs wait for ever too"
+
+
+def _ring_without_its_consumer() -> tuple:
+    """Return (kernel, waits, history): the producer waits for a consumer that has ended after one step."""
+    s = Story(warps=2, roles=(("producer", 0, 0), ("consumer", 1, 1)), semaphores=({"name": "full", "offset": 0x400, "count": 1},))
+    s.init(0, 0, 1)
+    s.init(0, 1, 1)
+    s.barrier([0, 1])
+    s.arrive(0, 0, tx=128)
+    s.land(s.load(0, 0x1000, 128, 0))
+    s.wait(1, 0, 0)
+    s.arrive(1, 1)
+    s.exit(1)
+    s.wait(0, 1, 0)
+    waits = [WaitState(0, 0, 0, 1, Wait.MBARRIER, 1, 1, 400, pending=1, expected=1, phase=1, shared_address=0x408)]
+    return s.checker().kernel, waits, np.array(s.events, EVENT)
+
+
+def test_the_graph_goes_from_a_role_over_what_it_waits_for_to_who_could_supply_it() -> None:
+    edges = wait_edges(*_ring_without_its_consumer())
+    assert [str(edge) for edge in edges] == ["producer --> mbarrier 0x408 --> consumer, which has ended"]
+    graph = DeadlockError("", edges=edges).graph
+    assert sorted(graph.edges) == [("mbarrier 0x408", "consumer"), ("producer", "mbarrier 0x408")]
+    assert graph.nodes["producer"] == {"kind": "role"} and graph.nodes["mbarrier 0x408"] == {"kind": "thing"}
+
+
+def test_a_thing_that_nobody_has_ever_supplied_ends_the_graph() -> None:
+    kernel, waits, history = _ring_without_its_consumer()
+    never = history[~((history["kind"] == Event.MBARRIER_ARRIVED) & (history["a"] == 1))]
+    (edge,) = wait_edges(kernel, waits, never)
+    assert str(edge) == "producer --> mbarrier 0x408 --> nobody has ever supplied it"
+    assert sorted(DeadlockError("", edges=(edge,)).graph.edges) == [("producer", "mbarrier 0x408")]
+
+
+def test_the_ledger_tells_every_phase_of_a_barrier() -> None:
+    kernel, waits, history = _ring_without_its_consumer()
+    lines = ledgers(kernel, waits, history)
+    assert lines[0] == "mbarrier 0x408: 1 arrivals a phase, initialised by producer at line 1"
+    assert lines[1].startswith("  phase 0: arrived consumer (1); complete at cycle ")
+    assert lines[1].endswith("; seen by producer")
+    assert lines[2:] == ("  phase 1: nobody arrived; open",)
+    full = [WaitState(0, 0, 0, 1, Wait.MBARRIER, 0, 1, 400, pending=1, expected=1, phase=1, shared_address=0x400)]
+    lines = ledgers(kernel, full, history)
+    assert lines[1].startswith(
+        "  phase 0: armed with 128 bytes by producer; arrived producer (1); copies brought 128 bytes; complete"
+    )
+
+
+def test_the_error_prints_all_of_it() -> None:
+    about = _ring_without_its_consumer()
+    text = str(DeadlockError("no warp can proceed", ("a line",), edges=wait_edges(*about), ledger=ledgers(*about))).split("\n")
+    assert text[:4] == [
+        "no warp can proceed",
+        "  a line",
+        "  wait-for graph",
+        "    producer --> mbarrier 0x408 --> consumer, which has ended",
+    ]
+    assert text[4] == "  ledger" and text[5].startswith("    mbarrier 0x408: 1 arrivals")
