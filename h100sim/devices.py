@@ -32,10 +32,10 @@ class Limits:
 
 @dataclass(frozen=True)
 class Issue:
-    """Schedulers and execution pipes: cycles from issue to a usable result, and cycles of a pipe per warp instruction.
+    """Schedulers and execution pipes: cycles from issue to a usable result, and cycles of a pipe per machine instruction.
 
-    Measured: validate/silicon/alu_latency.json (latencies); validate/silicon/microbenchmarks.json, entries ``alu_w*`` (ex2 8.36
-    cycles per warp instruction, cvt 2.1 with 16 warps).
+    Measured: validate/silicon/alu_latency.json (latencies); validate/silicon/instruction_rate.json (cycles of a pipe: fma 1.08,
+    max, lop3, shl and cvt to bf16x2 2, mad 1.9, ex2 8.3, f64 2); validate/silicon/microbenchmarks.json, entries ``alu_w*``.
     """
 
     schedulers: int = 4
@@ -46,17 +46,39 @@ class Issue:
     #: Assumed: a conversion goes through the same queue as a special function, without its table look-up.
     cvt_latency: int = 12
     mufu_latency: int = 17
-    #: Assumed: 64-bit floating point at 64 lanes/clk/SM, twice the latency of fp32.
+    #: Measured: validate/silicon/alu_latency.json.
     f64_latency: int = 8
-    alu_cycles: int = 1
+    #: Measured: stall counts of ptxas 13.0 between a comparison and the branch that it steers (validate/silicon/sass.json).
+    predicate_latency: int = 13
+    #: Assumed: S2R of %tid, %laneid and the like; published for older chips: 20 to 30.
+    special_latency: int = 24
+    alu_cycles: int = 2
     fma_cycles: int = 1
-    half_cycles: int = 1
-    imad_cycles: int = 1
+    half_cycles: int = 2
+    imad_cycles: int = 2
     cvt_cycles: int = 2
     mufu_cycles: int = 8
     f64_cycles: int = 2
     #: Assumed: refetch after a taken branch; the loop overhead in the alu_w* chains is consistent with 10 to 14.
     branch_cycles: int = 12
+    #: Measured: stall counts of ptxas 13.0 behind a branch (validate/silicon/sass.json).
+    branch_not_taken_cycles: int = 5
+    #: Measured: validate/silicon/instruction_rate.json, "mov from %clock".
+    clock_cycles: int = 6
+    #: Measured: the timelines of validate/silicon, setmaxnreg in either direction with registers to spare.
+    setmaxnreg_cycles: int = 60
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """Instruction fetch of an SM, in lines of 128 bytes; every launch starts without code. Measured:
+    validate/silicon/instruction_fetch.json: straight code takes 137 cycles per KB the first time and 62 later; code behind a
+    jump of 1 KB or 4 KB takes 63 more. Code beyond 32 KB, which would be fetched again, is not modelled."""
+
+    line_cycles: int = 17
+    latency_cycles: int = 80
+    #: Assumed: as many as cover the latency.
+    lines_ahead: int = 1
 
 
 @dataclass(frozen=True)
@@ -83,6 +105,9 @@ class Barriers:
     mbarrier_wait_latency: int = 40
     #: From an arrival (or a completed copy) to the wake-up of a suspended try_wait: half a round trip less the repeated try_wait.
     mbarrier_wake_cycles: int = 15
+    #: How much later a group of lanes wakes whose warp has others that wait for it. Measured: barrier_round_trip.json, where
+    #: one lane waits and the others stand behind (271 cycles a round), against all others gone (112).
+    mbarrier_wake_parted_cycles: int = 79
     #: Assumed: how long a failed try_wait suspends its warp at most (published for an H200: 7,776 cycles).
     mbarrier_suspend_cycles: int = 7_776
     named_release_cycles: int = 13
@@ -96,12 +121,15 @@ class Barriers:
 
 @dataclass(frozen=True)
 class TensorCore:
-    """wgmma. Measured: microbenchmarks.json ``ss<N>_wg<W>``: one m64nNk16 takes max(N/2, 16 + N/4) cycles when A comes from
-    shared memory and about max(N/2, 17) when it comes from registers; the last result is readable about 66 cycles later."""
+    """wgmma. Measured: validate/silicon/wgmma_rate.json: one m64nNk16 takes max(N/2, 16 + N/4) cycles when A comes from shared
+    memory and max(N/2, 13) when it comes from registers; microbenchmarks.json ``ss<N>_wg<W>``: the last result is readable about
+    66 cycles later."""
 
     operand_cycles: int = 16
-    floor_cycles: int = 17
+    floor_cycles: int = 13
     tail_cycles: int = 54
+    #: How much later the first results are there when B is transposed (N-major). Measured: the timelines of validate/silicon.
+    transposed_cycles: int = 28
     issue_cycles: int = 4
     #: Published for H100 (FlashGPU-sim, PARAMETERS.md): operations admitted per SM before the issuing warp stalls.
     queue_depth: int = 6
@@ -109,20 +137,22 @@ class TensorCore:
 
 @dataclass(frozen=True)
 class Tma:
-    """The copy engine of an SM. Measured: validate/silicon/microbenchmarks.json ``tmalat_l2_*`` (tensor copies: about 440 cycles +
-    bytes/113 for one box, 177 of them until the issuing thread goes on, about 65 per further box) and ``tmabw_*``;
-    validate/silicon/bulk_copy_latency.json (one-dimensional copies: 46 until the thread goes on); validate/silicon/copy_64.json
-    (a load and a store of one box)."""
+    """The copy engine of an SM. Measured: validate/silicon/tma_load_latency.json (tensor loads from L2: 44 cycles until the
+    thread goes on, then about 280 + bytes/113 until a waiting thread sees one box, 44 more per further small box; about 200
+    more the first time that an SM uses a map), tma_store_latency.json (stores leave at 32 B/clk, and are done when they have
+    left), tma_bandwidth.json; validate/silicon/bulk_copy_latency.json (one-dimensional copies)."""
 
-    issue_cycles: int = 64
-    first_issue_cycles: int = 169
+    issue_cycles: int = 44
     bulk_issue_cycles: int = 38
-    latency_cycles: int = 210
+    latency_cycles: int = 226
     bytes_per_cycle: float = 113.0
-    box_cycles: int = 48
-    store_latency_cycles: int = 650
-    #: Assumed: the source of a store has been read when its last byte left through the same port.
-    store_bytes_per_cycle: float = 113.0
+    box_cycles: int = 44
+    descriptor_cycles: int = 200
+    store_issue_cycles: int = 5
+    store_latency_cycles: int = 60
+    store_bytes_per_cycle: float = 32.0
+    #: From the last byte read to the end of the bulk group.
+    store_done_cycles: int = 6
 
 
 @dataclass(frozen=True)
@@ -150,6 +180,7 @@ class DeviceModel:
     gpcs: tuple[int, ...]
     limits: Limits = Limits()
     issue: Issue = Issue()
+    fetch: Fetch = Fetch()
     shared: SharedMemory = SharedMemory()
     barriers: Barriers = Barriers()
     tensor: TensorCore = TensorCore()

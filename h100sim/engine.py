@@ -4,8 +4,9 @@ Queue order is (time, priority, sequence), so a run is deterministic to the byte
 next instruction could not issue before something else in the queue, until it blocks, or until its lanes diverge to another
 place; a unit's event (a finished copy, a finished wgmma) is one call of that unit's handler.
 
-Issue is in order, at most one instruction per scheduler and cycle. An instruction waits for its operands (scoreboard), for its
-scheduler, for its pipe and for the cycles that the instruction before it holds the warp.
+Issue is in order, at most one instruction per scheduler and cycle. Arithmetic issues when :mod:`h100sim.schedule` says;
+what touches memory, units or control waits for its operands (scoreboard), for what its scheduler and pipes have still to do for
+other warps, and for the cycles that the instruction before it holds the warp. Code is fetched by lines of 128 bytes.
 
 Control flow follows the rules of independent thread scheduling: see :mod:`h100sim.lanes`.
 """
@@ -41,7 +42,7 @@ RANK, WIDE_RANK = len(FILLS), len(FILLS) + 1
 _ISSUED = int(Event.ISSUED)
 _WARPGROUP = int(Wait.WARPGROUP)
 _CTA_STARTED, _CTA_ENDED = int(Event.CTA_STARTED), int(Event.CTA_ENDED)
-_DEPENDENCY, _SCHEDULER, _PIPE = int(Cause.DEPENDENCY), int(Cause.SCHEDULER), int(Cause.PIPE)
+_DEPENDENCY, _SCHEDULER, _PIPE, _FETCH = int(Cause.DEPENDENCY), int(Cause.SCHEDULER), int(Cause.PIPE), int(Cause.FETCH)
 
 _FULL = 0xFFFFFFFF
 _MANY = 1 << 40
@@ -203,7 +204,7 @@ def start_cta(ctx, slot, sm, cta_id, cluster, cluster_rank, cluster_slot, time):
         W.scheduler = sm * 4 + rank % 4
         W.state, W.node, W.queued, W.steps = S.W_RUNNING, 0, 0, 0
         W.group = slot * ((c.warps_per_cta + 3) // 4) + rank // 4
-        W.registers, W.time, W.tma_last, W.issued = c.registers_per_thread, time, -_MANY, 0
+        W.registers, W.time, W.issued, W.line = c.registers_per_thread, time, 0, -1
         W.loop_progress, W.loops = -1, 0
         W.regs = c.registers + w * c.register_bytes
         W.ready = c.ready + w * c.ready_slots * 8
@@ -311,6 +312,24 @@ def end_cta_if_done(ctx, slot):
     start_clusters(ctx, c.now)
 
 
+@inner
+def fetched(ctx, sm, line, time):
+    """Return when a line of code is there that a warp enters at ``time``. The lines behind it follow as long as no other
+    warp asks for code elsewhere, which the one stream of the SM then follows."""
+    c, T = S.context(ctx), S.timing(ctx)
+    there = i64(c.fetched + sm * c.code_lines * 8, c.code_lines)
+    port = S.sms(ctx)[sm]
+    if there[line] == 0:
+        latency = T.fetch_line_cycles if line == port.fetch_next else T.fetch_latency_cycles
+        there[line] = max(time, port.fetch_free) + latency
+        port.fetch_free, port.fetch_next = there[line], line + 1
+    for following in range(line + 1, min(line + 1 + T.fetch_lines_ahead, c.code_lines)):
+        if there[following] == 0 and following == port.fetch_next:
+            there[following] = max(time, port.fetch_free) + T.fetch_line_cycles
+            port.fetch_free, port.fetch_next = there[following], following + 1
+    return max(time, there[line])
+
+
 # --- the loop ---------------------------------------------------------------------------------------------------------
 
 
@@ -357,13 +376,20 @@ def run_warp(ctx, w, popped):
             if ready[slots[s]] > t:
                 t = ready[slots[s]]
                 cause = _DEPENDENCY
-        if scheduler_free[W.scheduler] > t:
-            t = scheduler_free[W.scheduler]
-            cause = _SCHEDULER
         pipe = W.scheduler * S.N_PIPES + ins.pipe
-        if pipe_free[pipe] > t:
-            t = pipe_free[pipe]
-            cause = _PIPE
+        if ins.kind != S.LANE:
+            if scheduler_free[W.scheduler] - ins.slack > t:
+                t = scheduler_free[W.scheduler] - ins.slack
+                cause = _SCHEDULER
+            for p in range(W.scheduler * S.N_PIPES, (W.scheduler + 1) * S.N_PIPES):
+                if pipe_free[p] - ins.slack > t and (p == pipe or p < W.scheduler * S.N_PIPES + S.ARITHMETIC_PIPES):
+                    t = pipe_free[p] - ins.slack
+                    cause = _PIPE
+        if ins.line != W.line:
+            arrived = fetched(ctx, W.sm, ins.line, t)
+            if arrived > t:
+                t = arrived
+                cause = _FETCH
         if (not first or t > popped) and c.heap_size > 0 and heap_time[0] <= t:
             W.queued = 1
             push(ctx, t, PRIORITY_WARP, ITEM_WARP, w)
@@ -384,12 +410,14 @@ def run_warp(ctx, w, popped):
             mask = mask & (~bits if ins.guard_negated else bits)
         status = S.S_NEXT
         endless = False
-        hold = 1
+        hold = ins.hold
         latency = ins.latency
+        W.line = ins.line
         if ins.kind == S.LANE:
             if mask != 0:
                 call(ins.function, W.regs, mask, ins.ops, ctx)
         elif ins.kind == S.BRANCH:
+            hold += T.branch_not_taken_cycles if mask == 0 else T.branch_cycles
             if mask == node.mask:
                 if jump(ctx, w, n, ins.target):
                     if is_endless(ctx, w):
@@ -398,16 +426,17 @@ def run_warp(ctx, w, popped):
                         W.loop_looks = 1
                         let_go(ctx, w)
                 status = S.S_JUMPED
-                hold = T.branch_cycles
             elif mask != 0:
                 c.warp, c.pc = w, pc
                 status = S.S_JUMPED if part(ctx, w, n, mask, ins.target, pc + 1, ins.reconverge) >= 0 else S.S_ERROR
-                hold = T.branch_cycles
         elif mask != 0:
             c.warp, c.node, c.pc, c.mask = w, n, pc, mask
             c.latency, c.issue = latency, 1
             status = call(ins.function, W.regs, mask, ins.ops, ctx)
-            latency, hold = c.latency, c.issue
+            latency = c.latency
+            hold += c.issue
+        else:
+            hold += 1
         if status >= S.S_ERROR:
             W.queued = 1
             if status == S.S_RETRY:
@@ -428,9 +457,9 @@ def run_warp(ctx, w, popped):
             hold += warp_delay(ctx, W.id)
         W.issued += 1
         W.time = t + hold
-        scheduler_free[W.scheduler] = t + 1
-        if ins.issue > 1:
-            pipe_free[pipe] = t + ins.issue
+        scheduler_free[W.scheduler] = max(scheduler_free[W.scheduler], t) + ins.slots_taken
+        if ins.issue > 0:
+            pipe_free[pipe] = max(pipe_free[pipe], t) + ins.issue
         for s in range(ins.slots + ins.inputs, ins.slots + ins.inputs + ins.outputs):
             ready[slots[s]] = t + latency
         if status == S.S_NEXT or (status == S.S_EXITED and node.mask != 0):

@@ -151,6 +151,8 @@ class Machine:
         self.table("sms", model.sms, S.SM)
         self.table("scheduler_free", model.sms * 4, np.int64)
         self.table("pipe_free", model.sms * 4 * S.N_PIPES, np.int64)
+        c["code_lines"] = int(program.instructions["line"].max()) + 1
+        self.table("fetched", model.sms * int(c["code_lines"]), np.int64)
         self.table("lane_groups", slots * warps * 32, np.int32)
         self._heap(slots * warps + 2 * int(c["async_capacity"]) + 64)
         self.table("shared", slots * stride + 1024, np.uint8)
@@ -196,6 +198,10 @@ class Machine:
         m = self.model
         values = {
             "branch_cycles": m.issue.branch_cycles,
+            "branch_not_taken_cycles": m.issue.branch_not_taken_cycles,
+            "setmaxnreg_cycles": m.issue.setmaxnreg_cycles,
+            "clock_cycles": m.issue.clock_cycles,
+            **{f"fetch_{k}": v for k, v in vars(m.fetch).items()},
             "shared_load_latency": m.shared.load_latency,
             "shared_store_latency": m.shared.store_latency,
             "shared_queue_cycles": m.shared.queue_cycles,

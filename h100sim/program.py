@@ -15,9 +15,10 @@ from functools import cached_property
 
 import numpy as np
 
-from . import engine
+from . import engine, outline, schedule
 from . import state as S
 from .compile_ahead import compile_ahead
+from .devices import DeviceModel, Issue
 from .engine import FILLS, RANK, WIDE_RANK
 from .errors import PtxError, Where
 from .isa import calls, collective, control, lane  # noqa: F401  (registers its instructions)
@@ -41,8 +42,8 @@ from .units import (  # noqa: F401  (registers their instructions)
     mbarriers,
     mma_sync,
     named_barriers,
-    tensor_core,
     tensor_copies,
+    tensor_core,
     tensor_maps,
     wmma,
 )
@@ -83,6 +84,9 @@ class Program:
     local_offsets: dict[str, int]
     local_bytes: int
     linked: Linked
+    outline: outline.Outline | None = None
+    #: The numbers that the schedule in ``instructions`` was made for.
+    scheduled_for: Issue | None = None
 
     @cached_property
     def lines(self) -> tuple[int, ...]:
@@ -257,6 +261,7 @@ class _Decoder:
             self.linked.offsets,
             self.linked.stack_bytes,
             self.linked,
+            outline.outline(self.function, lowered),
         )
 
     def decode_one(self, instruction: Instruction, op: lane.LaneOp | MachineOp | None, record: np.void) -> tuple[list[tuple[int, int]], list[int], list[int]]:
@@ -392,13 +397,11 @@ def decode(module: Module, function: Function) -> Program:
         raise
 
 
-def set_latencies(program: Program, model) -> None:
-    """Fill in latencies and pipe times of lane instructions for a device model."""
-    issue = model.issue
-    table = program.instructions
-    for k, name in enumerate(S.PIPES):
-        if name in ("memory", "tensor"):
-            continue
-        rows = (table["pipe"] == k) & (table["kind"] == S.LANE)
-        table["latency"][rows] = getattr(issue, f"{name}_latency")
-        table["issue"][rows] = getattr(issue, f"{name}_cycles")
+def set_latencies(program: Program, model: DeviceModel) -> None:
+    """Schedule a program for a device model: fill in when its instructions issue and how long they take their pipes."""
+    if program.outline is None or program.scheduled_for == model.issue:
+        return
+    predicates = {index for index, register in enumerate(program.function.registers) if register.type == "pred"}
+    steps = schedule.place(program.outline, predicates, model.issue)
+    schedule.fill(program.instructions, steps, model.issue)
+    program.scheduled_for = model.issue

@@ -44,6 +44,7 @@ _STALL_NAMES = {
     Cause.TENSOR_CORE: "the tensor core's queue",
     Cause.TMA: "the TMA engine's queue",
     Cause.BRANCH: "a branch",
+    Cause.FETCH: "its code",
 }
 
 #: Instructions with bank conflicts that the text names.

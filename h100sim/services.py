@@ -171,8 +171,9 @@ def wake(ctx, w, n, time):
 
 
 @inner
-def wake_waiters(ctx, cta, wait, thing, time):
-    """Wake every group of lanes of a CTA that waits for ``thing``; return how many there were."""
+def wake_waiters(ctx, cta, wait, thing, time, parted):
+    """Wake every group of lanes of a CTA that waits for ``thing``; return how many there were. A group is ``parted``
+    cycles later where other lanes of its warp are alive."""
     warps, nodes = S.warps(ctx), S.nodes(ctx)
     c = S.context(ctx)
     count = 0
@@ -183,7 +184,7 @@ def wake_waiters(ctx, cta, wait, thing, time):
         for n in range(S.NODES_PER_WARP):
             node = nodes[w * S.NODES_PER_WARP + n]
             if node.state == S.BLOCKED and node.wait == wait and node.wait_object == thing:
-                wake(ctx, w, n, time)
+                wake(ctx, w, n, time if warps[w].alive & ~node.mask == 0 else time + parted)
                 count += 1
     return count
 

@@ -17,9 +17,12 @@ BARRIERS_PER_CTA = 16
 WGMMA_RING = 64
 PIPES = ("alu", "fma", "imad", "half", "cvt", "mufu", "f64", "memory", "tensor")
 N_PIPES = len(PIPES)
+#: The first so many execute arithmetic, in the order that an assembler chose.
+ARITHMETIC_PIPES = PIPES.index("memory")
 
 #: One decoded instruction. ``ops`` is the address of its operand offsets, ``inputs``/``outputs`` count scoreboard slots at
-#: ``slots``; ``reconverge`` is the instruction where the sides of a branch meet again.
+#: ``slots``; ``hold``, ``slack``, ``slots_taken`` and ``line`` (of 128 bytes of code) are of :mod:`h100sim.schedule`;
+#: ``reconverge`` is the instruction where the sides of a branch meet again.
 INSTRUCTION = np.dtype(
     [
         ("function", "i8"),
@@ -31,6 +34,10 @@ INSTRUCTION = np.dtype(
         ("pipe", "i4"),
         ("latency", "i4"),
         ("issue", "i4"),
+        ("hold", "i4"),
+        ("slack", "i4"),
+        ("slots_taken", "i4"),
+        ("line", "i4"),
         ("slots", "i4"),
         ("inputs", "i4"),
         ("outputs", "i4"),
@@ -86,10 +93,10 @@ WARP = np.dtype(
         ("group", "i4"),
         ("registers", "i4"),
         ("steps", "i4"),
+        ("line", "i4"),
         ("regs", "i8"),
         ("ready", "i8"),
         ("time", "i8"),
-        ("tma_last", "i8"),
         ("issued", "i8"),
         # For finding endless loops: a hash of the warp's state, taken while the launch's progress was ``loop_progress``, how often
         # it was looked at since, and whether the hash has come again.
@@ -203,6 +210,10 @@ SM = np.dtype(
     [
         ("tensor_free", "i8"),
         ("tma_free", "i8"),
+        ("tma_store_free", "i8"),
+        ("tma_maps", "u8"),
+        ("fetch_free", "i8"),
+        ("fetch_next", "i8"),
         ("shared_free", "i8"),
         ("network_free", "f8"),
         ("mbarrier_free", "i8"),
@@ -220,6 +231,12 @@ TIMING = np.dtype(
         (name, "f8" if name.endswith("per_cycle") else "i8")
         for name in (
             "branch_cycles",
+            "branch_not_taken_cycles",
+            "setmaxnreg_cycles",
+            "clock_cycles",
+            "fetch_latency_cycles",
+            "fetch_line_cycles",
+            "fetch_lines_ahead",
             "shared_load_latency",
             "shared_store_latency",
             "shared_queue_cycles",
@@ -227,6 +244,7 @@ TIMING = np.dtype(
             "mbarrier_arrive_cycles",
             "mbarrier_wait_latency",
             "mbarrier_wake_cycles",
+            "mbarrier_wake_parted_cycles",
             "mbarrier_suspend_cycles",
             "named_release_cycles",
             "named_arrive_cycles",
@@ -237,15 +255,18 @@ TIMING = np.dtype(
             "wgmma_operand_cycles",
             "wgmma_floor_cycles",
             "wgmma_tail_cycles",
+            "wgmma_transposed_cycles",
             "wgmma_issue_cycles",
             "wgmma_queue_depth",
             "tma_issue_cycles",
-            "tma_first_issue_cycles",
+            "tma_store_issue_cycles",
+            "tma_descriptor_cycles",
             "tma_bulk_issue_cycles",
             "tma_latency_cycles",
             "tma_bytes_per_cycle",
             "tma_box_cycles",
             "tma_store_latency_cycles",
+            "tma_store_done_cycles",
             "tma_store_bytes_per_cycle",
             "l2_latency",
             "l2_bytes_per_cycle",
@@ -311,6 +332,7 @@ CONTEXT = np.dtype(
         ("scratch", "i8"),
         ("step_functions", "i8"),
         ("l2_stamps", "i8"),
+        ("fetched", "i8"),
         # sizes
         ("n_slots", "i8"),
         ("warps_per_cta", "i8"),
@@ -321,6 +343,7 @@ CONTEXT = np.dtype(
         ("template_bytes", "i8"),
         ("ready_slots", "i8"),
         ("n_fills", "i8"),
+        ("code_lines", "i8"),
         ("mbarriers_per_cta", "i8"),
         ("async_capacity", "i8"),
         ("heap_capacity", "i8"),

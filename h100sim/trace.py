@@ -151,6 +151,7 @@ class Cause(IntEnum):
     TENSOR_CORE = 5
     TMA = 6
     BRANCH = 7
+    FETCH = 8
 
 
 class Copy(IntEnum):

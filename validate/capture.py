@@ -17,7 +17,7 @@ import numpy as np
 from h100sim.cli.target import program_kernel
 from h100sim.errors import UsageError
 
-from . import compare, gpu
+from . import clocks, compare, gpu
 
 SILICON = Path(__file__).parent / "silicon"
 
@@ -152,6 +152,25 @@ def differences(capture: Capture, outputs: dict[str, np.ndarray]) -> list[str]:
         shown = [f"{tile}: {result}" for tile, result in wrong if not result.is_equal]
         found.append("\n".join([f"{key} differs from silicon", *(shown or ["outside the tiles that were kept"])]))
     return found
+
+
+def simulated_cycles(capture: Capture, device: Any = "h200-sxm", **options: Any) -> np.ndarray:
+    """Return the cycles of each CTA as the clock records of the program say, the same text as on silicon, run here."""
+    import h100sim
+
+    kernel, arrays, _ = build(capture.facts["program"], capture.facts["config"], capture.facts["seed"])
+    gpu_here = h100sim.Device(device)
+    module = h100sim.RawModule(code=clocks.add_clock_records(kernel.ptx, kernel.name, int(np.prod(kernel.grid))))
+    function = module.get_function(kernel.name)
+    function.max_dynamic_shared_size_bytes = kernel.shared_bytes
+    buffers = [gpu_here.asarray(array) for array in arrays]
+    arguments = kernel.launch_args(*buffers, address_of=lambda buffer: buffer.address)
+    options = {"values": "none", "checks": "off", **options}
+    function(
+        kernel.grid, kernel.block, arguments,
+        shared_mem=kernel.shared_bytes, cluster=kernel.cluster, device=gpu_here, **options,
+    )  # fmt: skip
+    return clocks.cycles_of(module.get_global(clocks.VARIABLE, gpu_here).numpy().view(clocks.RECORD))
 
 
 def simulated(capture: Capture, **options: Any) -> tuple[dict[str, np.ndarray], Any]:

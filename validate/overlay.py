@@ -60,18 +60,18 @@ def pairs(here: Timeline, there: Timeline) -> Iterator[Pair]:
         places: dict[tuple[int, str], list[Event]] = {}
         for event in ours:
             places.setdefault((event.instruction, event.side), []).append(event)
-        last_here = last_there = None
+        before: tuple[int, int] | None = None
         for event in theirs:
             found = places.get((event.instruction, event.side))
             if not found:
                 continue
             mine = found.pop(0)
-            first_here, first_there = last_here is None, last_there is None
+            last = before or (mine.cycle, event.cycle)
             yield Pair(
                 cta, warp, here.sites[event.instruction], event.side, mine.cycle, event.cycle,
-                0 if first_here else mine.cycle - last_here, 0 if first_there else event.cycle - last_there,
+                mine.cycle - last[0], event.cycle - last[1],
             )  # fmt: skip
-            last_here, last_there = mine.cycle, event.cycle
+            before = mine.cycle, event.cycle
 
 
 def by_name(found: list[Pair]) -> list[tuple[str, int, float, float]]:

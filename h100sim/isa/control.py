@@ -58,6 +58,7 @@ def read_clock(regs, mask, ops, ctx):
     c = S.context(ctx)
     kind = current(ctx).imm0
     c.clock_reads += 1
+    c.issue = S.timing(ctx).clock_cycles
     value = c.now
     if kind == 1:
         value = c.now >> 32
@@ -88,6 +89,7 @@ def set_registers(regs, mask, ops, ctx):
     W = S.warps(ctx)[c.warp]
     C = S.ctas(ctx)[W.cta]
     count, increase = ins.imm0, ins.imm1
+    c.issue = S.timing(ctx).setmaxnreg_cycles
     if c.fixed_registers:
         return S.S_NEXT
     if increase:

@@ -37,7 +37,7 @@ def complete_if_all_arrived(ctx, cta):
     leader.cluster_arrived = 0
     c.progress += 1
     for k in range(c.cluster_size):
-        wake_waiters(ctx, first + k, _WAIT, ctas[first].id, c.now + S.timing(ctx).cluster_release_cycles)
+        wake_waiters(ctx, first + k, _WAIT, ctas[first].id, c.now + S.timing(ctx).cluster_release_cycles, 0)
 
 
 @inner

@@ -89,7 +89,8 @@ def flip_if_complete(ctx, m):
     M.phase += 1
     M.pending = M.expected
     c.progress += 1
-    wake_waiters(ctx, M.cta, _WAIT, M.identity, c.now + S.timing(ctx).mbarrier_wake_cycles)
+    T = S.timing(ctx)
+    wake_waiters(ctx, M.cta, _WAIT, M.identity, c.now + T.mbarrier_wake_cycles, T.mbarrier_wake_parted_cycles)
 
 
 @inner

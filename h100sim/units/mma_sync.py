@@ -41,7 +41,10 @@ _SPARSE_ROWS = 16
 #: Places in the scratch memory: A (16, 128) and B (8, 128) of 32-bit elements, D, the argument block; of a sparse product
 #: also A as stored (16, 64), a byte for each element that is kept, and the metadata of the lanes.
 _A, _B, _D, _BLOCK, _STORED, _PRESENT, _METADATA = 0, 2 << 12, 3 << 12, 4 << 12, 5 << 12, 6 << 12, 7 << 12
-_LATENCY, _ISSUE = 33, 16
+#: Bits of K in one step of the tensor core, and for one step and for more: cycles to the result, cycles of the tensor core.
+#: Measured: validate/silicon/mma_sync_rate.json (m16n8k8 and m16n8k16 of bf16). Assumed: sparse and 64-bit ones alike.
+_STEP_BITS = 128
+_ONE_STEP, _MORE_STEPS = (17, 4), (24, 6)
 
 
 @inner
@@ -196,4 +199,5 @@ def lower_mma(instruction: Instruction, environment: Environment) -> MachineOp:
         (32 if is_bits else mma.a.bits) | mma.d.bits << 8, int(mma.satfinite) | selector << 1,
     )  # fmt: skip
     handler = multiply_sparse if mma.is_sparse else multiply
-    return MachineOp(handler, d, ins, integers, pipe="tensor", latency=_LATENCY, issue=_ISSUE)
+    latency, issue = _ONE_STEP if mma.stored_k * mma.a.bits <= _STEP_BITS else _MORE_STEPS
+    return MachineOp(handler, d, ins, integers, pipe="tensor", latency=latency, issue=issue)

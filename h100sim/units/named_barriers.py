@@ -31,7 +31,7 @@ def release(ctx, cta, number, delay):
     B.generation += 1
     B.arrived, B.expected = 0, 0
     c.progress += 1
-    wake_waiters(ctx, cta, _WAIT, number, c.now + S.timing(ctx).named_wake_cycles + delay)
+    wake_waiters(ctx, cta, _WAIT, number, c.now + S.timing(ctx).named_wake_cycles + delay, 0)
 
 
 @inner

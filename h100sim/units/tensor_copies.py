@@ -226,10 +226,10 @@ def tensor_copy(regs, mask, ops, ctx):
             emit_map_read(ctx, A, map_address)
         missed = walk_global(ctx, A, p, outer_limit)
         if kind == PREFETCH:
-            prefetch(ctx, S.timing(ctx).tma_first_issue_cycles, A.bytes, missed)
+            prefetch(ctx, S.timing(ctx).tma_issue_cycles, A.bytes, missed)
             free_async(ctx, n)
         else:
-            start(ctx, n, S.timing(ctx).tma_first_issue_cycles, missed)
+            start(ctx, n, S.timing(ctx).tma_issue_cycles, missed)
     return S.S_NEXT
 
 

@@ -74,8 +74,17 @@ def fence(regs, mask, ops, ctx):
     return S.S_NEXT
 
 
+@inner
+def cycles_of(ctx, ins):
+    """Return how long the tensor core takes for one wgmma. A sparse one reads twice as much of B, at 128 bytes a cycle."""
+    T = S.timing(ctx)
+    if ins.imm2 & A_IN_REGISTERS:
+        return max(ins.imm1, T.wgmma_floor_cycles)
+    return max(ins.imm1, T.wgmma_operand_cycles + ins.imm0 // (2 if ins.imm2 & SPARSE else 4))
+
+
 def multiply(regs, mask, ops, ctx):
-    """d.., (a.. | descriptor a), descriptor b, scale-d, metadata (of a sparse one); imm0 N, imm1 cycles, imm2 flags,
+    """d.., (a.. | descriptor a), descriptor b, scale-d, metadata (of a sparse one); imm0 N, imm1 cycles at full rate, imm2 flags,
     imm3 d rows, imm4 K."""
     c = S.context(ctx)
     ins = S.instructions(ctx)[c.pc]
@@ -90,9 +99,10 @@ def multiply(regs, mask, ops, ctx):
     in_registers = ins.imm2 & A_IN_REGISTERS
     d_rows = ins.imm3
     a_rows = 4 if in_registers else 1
+    cycles = cycles_of(ctx, ins)
     if sequence == G.created:
         if sm.wgmma_open >= T.wgmma_queue_depth or sequence - G.completed >= S.WGMMA_RING - 1:
-            c.retry = max(c.now + 4, sm.tensor_free - (T.wgmma_queue_depth - 1) * ins.imm1)
+            c.retry = max(c.now + 4, sm.tensor_free - (T.wgmma_queue_depth - 1) * cycles)
             return S.S_RETRY
         n = new_async(ctx, S.A_WGMMA)
         if n < 0:
@@ -115,15 +125,16 @@ def multiply(regs, mask, ops, ctx):
     emit_here(ctx, _ISSUED, A.identity, A.descriptor_a, A.descriptor_b, sequence, A.scale_d)
     if A.arrived == 15:
         start = max(c.now + T.wgmma_issue_cycles, sm.tensor_free)
-        sm.tensor_free = start + ins.imm1
-        sm.tensor_busy += ins.imm1
+        sm.tensor_free = start + cycles
+        sm.tensor_busy += cycles
         A.state = S.A_FLYING
         # Wgmmas of a warpgroup deliver in order, whatever the schedule.
-        A.done = max(unit_time(ctx, start + ins.imm1 + T.wgmma_tail_cycles), G.last_done)
+        tail = T.wgmma_tail_cycles + (T.wgmma_transposed_cycles if ins.imm2 & TRANSPOSE_B else 0)
+        A.done = max(unit_time(ctx, start + cycles + tail), G.last_done)
         G.last_done = A.done
         push(ctx, A.done, PRIORITY_UNIT, ITEM_ASYNC, n)
         first = S.warps(ctx)[W.cta * c.warps_per_cta + (W.rank & ~3)]
-        emit(ctx, start, _STARTED, S.ctas(ctx)[W.cta].id, first.id, c.pc, mask, A.identity, ins.imm1, 0, sequence, 0)
+        emit(ctx, start, _STARTED, S.ctas(ctx)[W.cta].id, first.id, c.pc, mask, A.identity, cycles, 0, sequence, 0)
     return S.S_NEXT
 
 
@@ -359,14 +370,8 @@ def lower_multiply(instruction: Instruction, environment: Environment) -> Machin
     _codes[family] = code
     ins = (*((x, "b32") for x in a),) if in_registers else ((a[0], "b64"),)
     ins = (*ins, (b, "b64"), (scale_d, "pred"), *metadata)
-    integers = (n, cycles_of(n, in_registers, wgmma.is_sparse), flags, rows, width | depth << 8, code | family << 32)
+    integers = (n, n // 2, flags, rows, width | depth << 8, code | family << 32)
     return MachineOp(multiply, d, ins, integers, latency=1, scored=False, completion=complete, uses=(step_of(code),))
-
-
-def cycles_of(columns: int, a_in_registers: bool, is_sparse: bool) -> int:
-    """Return how long the tensor core takes for one wgmma. A sparse one reads twice as much of B, at 128 bytes a cycle."""
-    b_cycles = columns // (2 if is_sparse else 4)
-    return max(columns // 2, 17 if a_in_registers else 16 + b_cycles, 17 if a_in_registers else 18)
 
 
 def _selector(instruction: Instruction, given: Operand, wgmma: WgmmaInstruction, environment: Environment) -> int:

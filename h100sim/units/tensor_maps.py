@@ -26,13 +26,14 @@ from ..isa.machine import (
     refuse,
 )
 from ..layouts.banks import STORE
-from ..memory.windows import CODES, GLOBAL, SHARED, WINDOWS, pointer
+from ..memory.windows import CODES, GLOBAL, PARAM_WINDOW, SHARED, WINDOW_BYTES, WINDOWS, pointer
 from ..native import copy_bytes, i64, inner, u32
 from ..ptx.module import Imm, Instruction, Operand, Symbol
 from ..services import emit_here, fail
 from ..tma.plan import PLAN_WORDS
 from ..trace import Access, Event, Fence
 from .load_store import address_operand, global_time, record, shared_time, space_name
+from .tma_engine import map_is_there
 
 _FENCED = int(Event.FENCED)
 _ACQUIRED, _RELEASED = int(Fence.PROXY_TENSORMAP_ACQUIRE), int(Fence.PROXY_TENSORMAP_RELEASE)
@@ -243,10 +244,20 @@ def _require_size(instruction: Instruction, environment: Environment) -> None:
         raise refuse(instruction, f"{instruction.opcode} size must be 128, that of a tensor map, not {found}", environment)
 
 
-def nothing(regs, mask, ops, ctx):
+def fetch_map(regs, mask, ops, ctx):
+    """[map]; imm0 address offset: let the engine know a map that is a parameter before the first copy that uses it."""
+    c = S.context(ctx)
+    address = get(regs, operand(ops, 0), first_lane(mask)) + current(ctx).imm0
+    if address < PARAM_WINDOW or address >= PARAM_WINDOW + WINDOW_BYTES:
+        return S.S_NEXT
+    k = plan_of(ctx, address)
+    if k < 0:
+        return S.S_HOST
+    map_is_there(ctx, c.now, k)
     return S.S_NEXT
 
 
 @machine_instruction("prefetch.tensormap", "prefetch.param.tensormap", "prefetch.const.tensormap")
 def lower_prefetch(instruction: Instruction, environment: Environment) -> MachineOp:
-    return MachineOp(nothing)
+    base, offset = map_operand(instruction, instruction.operands[0], environment)
+    return MachineOp(fetch_map, (), ((base, "u64"),), (offset,))

@@ -10,6 +10,8 @@ Assumed: L2 keeps the lines used last, as many as fit it, and holds all of globa
 
 from __future__ import annotations
 
+import numpy as np
+
 from .. import faults
 from .. import state as S
 from ..engine import end_cta_if_done
@@ -30,23 +32,35 @@ BULK_CLUSTER, CLUSTER_REDUCE, PREFETCH = int(Copy.BULK_CLUSTER), int(Copy.CLUSTE
 
 
 @inner
-def hold_issuer(ctx, first):
-    """Charge the issuing warp: a first copy costs ``first`` cycles, one that follows at once less."""
-    c, T = S.context(ctx), S.timing(ctx)
-    W = S.warps(ctx)[c.warp]
-    cost = min(first, T.tma_issue_cycles) if c.now - W.tma_last <= 2 * T.tma_issue_cycles else first
-    W.tma_last = c.now + cost
-    c.issue = cost
-    return c.now + cost
+def hold_issuer(ctx, cycles):
+    """Charge the issuing warp for a copy; return when the engine has it."""
+    c = S.context(ctx)
+    c.issue = cycles
+    return c.now + cycles
 
 
 @inner
-def engine_done(ctx, ready, size_bytes, missed_bytes, per_cycle, latency):
-    """Reserve the engine, the L2 and HBM for a copy that is ready at a time; return when its last byte has arrived."""
+def map_is_there(ctx, ready, k):
+    """Return when the engine knows tensor map ``k``: it fetches a map the first time that its SM uses it (maps beyond the
+    first 64 of a launch are not told apart)."""
+    c = S.context(ctx)
+    sm = S.sms(ctx)[S.warps(ctx)[c.warp].sm]
+    if k < 0:
+        return ready
+    bit = np.uint64(1) << np.uint64(k & 63)
+    if sm.tma_maps & bit != 0:
+        return ready
+    sm.tma_maps |= bit
+    return ready + S.timing(ctx).tma_descriptor_cycles
+
+
+@inner
+def engine_done(ctx, ready, size_bytes, missed_bytes):
+    """Reserve the engine, the L2 and HBM for a load that is ready at a time; return when its last byte has arrived."""
     c, T = S.context(ctx), S.timing(ctx)
     sm = S.sms(ctx)[S.warps(ctx)[c.warp].sm]
     start = max(ready, sm.tma_free)
-    busy = int(size_bytes / per_cycle)
+    busy = int(size_bytes / T.tma_bytes_per_cycle)
     sm.tma_free = start + max(busy, T.tma_box_cycles)
     sm.tma_bytes += size_bytes
     served = max(float(start), c.l2_free)
@@ -56,7 +70,21 @@ def engine_done(ctx, ready, size_bytes, missed_bytes, per_cycle, latency):
         served = max(float(start), c.hbm_free)
         c.hbm_free = served + missed_bytes / T.hbm_bytes_per_cycle
         end = max(end, int(c.hbm_free)) + T.hbm_extra_latency
-    return end + latency
+    return end + T.tma_latency_cycles
+
+
+@inner
+def source_left(ctx, ready, size_bytes, missed_bytes):
+    """Reserve the way out of the SM, the L2 and HBM for a store that is ready at a time; return when its last byte has left."""
+    c, T = S.context(ctx), S.timing(ctx)
+    sm = S.sms(ctx)[S.warps(ctx)[c.warp].sm]
+    served = max(float(max(ready, sm.tma_store_free)), c.l2_free)
+    c.l2_free = served + size_bytes / T.l2_bytes_per_cycle
+    sm.tma_store_free = int(served + size_bytes / T.tma_store_bytes_per_cycle)
+    sm.tma_bytes += size_bytes
+    if missed_bytes > 0:
+        c.hbm_free = max(served, c.hbm_free) + missed_bytes / T.hbm_bytes_per_cycle
+    return sm.tma_store_free + T.tma_store_latency_cycles
 
 
 @inner
@@ -76,26 +104,25 @@ def touch(ctx, address, size_bytes):
 
 
 @inner
-def start(ctx, n, first_issue_cycles, missed_bytes):
+def start(ctx, n, issue_cycles, missed_bytes):
     """Hand operation ``n``, whose kind and bytes are set, to the engine: it flies until its data has arrived (loads) or
-    its source has been read (stores), whose data arrives later."""
+    its source has been read (stores), whose data arrives later. ``issue_cycles`` are those of a load."""
     T = S.timing(ctx)
     A = S.asyncs(ctx)[n]
-    ready = hold_issuer(ctx, first_issue_cycles)
     if is_store(A.kind):
-        read_at = engine_done(ctx, ready, A.bytes, missed_bytes, T.tma_store_bytes_per_cycle, 0)
-        A.done = read_at + T.tma_store_latency_cycles
+        ready = map_is_there(ctx, hold_issuer(ctx, T.tma_store_issue_cycles), A.plan)
+        read_at = source_left(ctx, ready, A.bytes, missed_bytes)
+        A.done = read_at + T.tma_store_done_cycles
         launch(ctx, n, read_at, S.A_FLYING)
     else:
-        done = engine_done(ctx, ready, A.bytes, missed_bytes, T.tma_bytes_per_cycle, T.tma_latency_cycles)
-        launch(ctx, n, done, S.A_FLYING)
+        ready = map_is_there(ctx, hold_issuer(ctx, issue_cycles), A.plan)
+        launch(ctx, n, engine_done(ctx, ready, A.bytes, missed_bytes), S.A_FLYING)
 
 
 @inner
-def prefetch(ctx, first_issue_cycles, size_bytes, missed_bytes):
+def prefetch(ctx, issue_cycles, size_bytes, missed_bytes):
     """Take the engine for bytes that go to L2 only."""
-    ready = hold_issuer(ctx, first_issue_cycles)
-    engine_done(ctx, ready, size_bytes, missed_bytes, S.timing(ctx).tma_bytes_per_cycle, 0)
+    engine_done(ctx, hold_issuer(ctx, issue_cycles), size_bytes, missed_bytes)
 
 
 @inner

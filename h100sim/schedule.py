@@ -1,0 +1,223 @@
+"""When a warp issues the instructions of a kernel: a list scheduler that orders each basic block as an assembler would.
+
+A program runs in the order of its text, but ``ptxas`` orders the instructions of a basic block so that latencies overlap.
+Memory, barriers, tensor cores and copies keep their order and their own times; between two of them the instructions of the
+block (:mod:`h100sim.outline`) take as long as the schedule says, whatever their order in the text. So the text stays what is
+executed and shown, and time is that of the predicted machine code.
+
+Approximated: register pressure is not modelled, code does not move between blocks other than out of loops, and the uniform
+datapath counts as the ALU.
+
+Measured: stall counts in machine code of ptxas 13.0 (validate/silicon/sass.json); validate/silicon/instruction_rate.json;
+validate/silicon/alu_latency.json.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+
+from .devices import Issue
+from .outline import BRANCH, HARD, LANE, LINE_BYTES, SOFT, Block, Outline, Step
+
+
+def latency_of(step: Step, issue: Issue) -> int:
+    """Return the cycles from the issue of a step until another may use its result."""
+    if step.kind == SOFT:
+        return max(step.latency, 1)
+    if step.kind != LANE:
+        return 1
+    if step.special:
+        return issue.special_latency
+    return int(getattr(issue, f"{step.pipe}_latency"))
+
+
+def cycles_of(step: Step, issue: Issue) -> int:
+    """Return the cycles that a step takes its pipe."""
+    if step.kind not in (LANE, SOFT) or step.pipe in ("memory", "tensor"):
+        return 1
+    return max(1, round(step.count * int(getattr(issue, f"{step.pipe}_cycles"))))
+
+
+def place(outlined: Outline, predicates: set[int], issue: Issue) -> list[Step]:
+    """Schedule every block for a device: set ``at`` and ``hold`` of its steps.
+
+    ``predicates``: the registers that are predicates, which take longer until they can guard or steer.
+    """
+    for block in outlined.blocks:
+        _place_block(outlined.steps, block, predicates, issue)
+    return outlined.steps
+
+
+def _place_block(steps: list[Step], block: Block, predicates: set[int], issue: Issue) -> None:
+    ahead, behind = _dependencies(steps, block, predicates, issue)
+    height: dict[int, int] = {}
+    for k in range(block.end - 1, block.first - 1, -1):
+        height[k] = max((height[j] + latency for j, latency in ahead[k].items()), default=0) + (steps[k].count > 0)
+    end = _list_schedule(steps, block, ahead, behind, height, issue)
+    _hold(steps, block, end)
+    _slack(steps, block, issue)
+
+
+def _dependencies(
+    steps: list[Step], block: Block, predicates: set[int], issue: Issue
+) -> tuple[dict[int, dict[int, int]], dict[int, int]]:
+    """Return instruction -> those that must come later with the cycles between them, and how many each waits for."""
+    ahead: dict[int, dict[int, int]] = {k: {} for k in range(block.first, block.end)}
+    written: dict[int, int] = {}
+    readers: dict[int, list[int]] = defaultdict(list)
+    hard, settled, wall = -1, block.first, -1
+
+    def follow(earlier: int, later: int, latency: int) -> None:
+        ahead[earlier][later] = max(ahead[earlier].get(later, 0), latency)
+
+    for k in range(block.first, block.end):
+        step = steps[k]
+        if wall >= 0:
+            follow(wall, k, 1)
+        for register in step.reads:
+            if register in written:
+                earlier = steps[written[register]]
+                latency = latency_of(earlier, issue) if earlier.count or earlier.kind == HARD else 0
+                if register in predicates and earlier.kind in (LANE, SOFT) and step.kind != LANE:
+                    latency = max(latency, issue.predicate_latency)
+                follow(written[register], k, latency)
+        for register in step.writes:
+            if register in written:
+                follow(written[register], k, 0)
+            for reader in readers[register]:
+                if reader != k:
+                    follow(reader, k, 0)
+        for register in step.reads:
+            readers[register].append(k)
+        for register in step.writes:
+            written[register] = k
+            readers[register] = []
+        if step.kind in (HARD, BRANCH):
+            if hard >= 0:
+                follow(hard, k, 1)
+            # Only loads are brought forward, past the arithmetic in front of them.
+            if not step.loads:
+                for before in range(settled, k):
+                    follow(before, k, 0)
+                settled = k
+            hard = k
+            wall = k if step.wall else wall
+    behind = dict.fromkeys(ahead, 0)
+    for later in ahead.values():
+        for k in later:
+            behind[k] += 1
+    return ahead, behind
+
+
+def _list_schedule(
+    steps: list[Step],
+    block: Block,
+    ahead: dict[int, dict[int, int]],
+    behind: dict[int, int],
+    height: dict[int, int],
+    issue: Issue,
+) -> int:
+    """Issue at most one instruction a cycle, the one first on which most depends; return the cycle behind the last."""
+    ready_at = dict.fromkeys(ahead, 0)
+    coming: list[tuple[int, int]] = []
+    able: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    pipe_free: dict[str, int] = defaultdict(int)
+    for k, count in behind.items():
+        if not count:
+            heapq.heappush(coming, (0, k))
+    time, left = 0, len(ahead)
+    while left:
+        while coming and coming[0][0] <= time:
+            _, k = heapq.heappop(coming)
+            pipe = steps[k].pipe if steps[k].kind == LANE else steps[k].kind
+            heapq.heappush(able[pipe], (-height[k], k))
+        best: tuple[int, int] | None = None
+        for pipe, waiting in able.items():
+            if waiting and pipe_free[pipe] <= time and (best is None or waiting[0] < best):
+                best, best_pipe = waiting[0], pipe
+        if best is None:
+            times = [coming[0][0]] if coming else []
+            times += [pipe_free[pipe] for pipe, waiting in able.items() if waiting]
+            time = min(times)
+            continue
+        heapq.heappop(able[best_pipe])
+        k = best[1]
+        step = steps[k]
+        step.at = time
+        left -= 1
+        for later, latency in ahead[k].items():
+            ready_at[later] = max(ready_at[later], time + latency)
+            behind[later] -= 1
+            if not behind[later]:
+                heapq.heappush(coming, (ready_at[later], later))
+        if step.count:
+            if step.kind == LANE:
+                pipe_free[best_pipe] = time + cycles_of(step, issue)
+            time += 1 if step.kind != LANE else int(step.count) if step.count >= 1 else k & 1
+    return time
+
+
+def _hold(steps: list[Step], block: Block, end: int) -> None:
+    """Share the cycles between two instructions with times of their own among what stands between them in the text."""
+    since, pending, clock = -1, [], 0
+    for k in range(block.first, block.end + 1):
+        at_end = k == block.end
+        if not at_end and steps[k].kind not in (HARD, BRANCH):
+            pending.append(k)
+            continue
+        until = end if at_end else steps[k].at
+        # The instruction with a time of its own charges its first cycle itself.
+        cycles = max(0, until - clock)
+        _share(steps, pending, cycles, since)
+        if not at_end:
+            clock = max(clock, until) + 1
+            since, pending = k, []
+            steps[k].hold = 0
+
+
+def _share(steps: list[Step], pending: list[int], cycles: int, since: int) -> None:
+    total = sum(steps[k].count for k in pending)
+    if not total:
+        for k in pending:
+            steps[k].hold = 0
+        if since >= 0:
+            steps[since].hold = cycles
+        return
+    done, given = 0.0, 0
+    for k in pending:
+        done += steps[k].count
+        upto = round(cycles * done / total)
+        steps[k].hold, given = upto - given, upto
+
+
+def _slack(steps: list[Step], block: Block, issue: Issue) -> None:
+    """Find how far each pipe runs behind the text when a warp is alone: as far as its order differs from the schedule."""
+    time = 0
+    free: dict[str, int] = defaultdict(int)
+    for k in range(block.first, block.end):
+        step = steps[k]
+        if step.kind == LANE and step.count:
+            free[step.pipe] = max(free[step.pipe], time) + cycles_of(step, issue)
+            free["scheduler"] = max(free["scheduler"], time) + int(step.count >= 1)
+        step.slack = max(0, *(until - time for until in free.values())) if free else 0
+        time += step.hold + (step.kind in (HARD, BRANCH))
+
+
+# --- what the engine gets ---------------------------------------------------------------------------------------------
+
+
+def fill(table: np.ndarray, steps: Sequence[Step], issue: Issue) -> None:
+    """Write a schedule into a program's instruction table."""
+    for record, step in zip(table, steps, strict=False):
+        record["hold"], record["line"] = step.hold, step.address // LINE_BYTES
+        record["slots_taken"], record["slack"] = int(step.count >= 1), step.slack
+        if step.kind == LANE:
+            record["latency"] = 0
+            record["issue"] = cycles_of(step, issue) if step.count else 0
+        elif step.kind == SOFT:
+            # Its handler charges a cycle of its own.
+            record["latency"], record["issue"], record["hold"] = 0, 0, step.hold - 1

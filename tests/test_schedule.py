@@ -1,0 +1,91 @@
+"""The list scheduler: latencies overlap, pipes are not oversubscribed, and what has an order keeps it."""
+
+from __future__ import annotations
+
+import h100sim
+from h100sim import devices
+from h100sim.outline import Step
+from h100sim.program import set_latencies
+
+HEADER = ".version 8.6\n.target sm_90a\n.address_size 64\n.visible .entry k(.param .u64 out, .param .f32 n)\n{"
+DECLARATIONS = ".reg .pred %p<4>; .reg .b32 %r<10>; .reg .b64 %d<4>; .reg .f32 %f<80>;"
+START = "ld.param.u64 %d0, [out]; ld.param.f32 %f0, [n];"
+N_START = 2
+
+
+def placed(*body: str) -> list[Step]:
+    """Return the scheduled steps of a kernel's body."""
+    text = "\n".join((HEADER, DECLARATIONS, START, *body, "ret;\n}"))
+    program = h100sim.RawModule(code=text).get_function("k").program
+    set_latencies(program, devices.model("h100-sxm"))
+    assert program.outline is not None
+    return program.outline.steps[N_START:]
+
+
+def cycles(*body: str) -> int:
+    """Return the simulated cycles between two clock reads around a body that leaves its result in %f1."""
+    text = "\n".join(
+        (
+            HEADER, DECLARATIONS, START, ".reg .b32 %t<2>; .shared .b32 place;", "mov.u32 %t0, %clock;", *body,
+            "st.volatile.shared.f32 [place], %f1;", "mov.u32 %t1, %clock;", "sub.u32 %t1, %t1, %t0;", "st.global.u32 [%d0], %t1;", "ret;\n}",
+        )
+    )  # fmt: skip
+    import numpy as np
+
+    out = np.zeros(32, np.uint32)
+    h100sim.RawModule(code=text).get_function("k")((1,), (32,), (out, np.float32(1)), device="h200-sxm")
+    return int(out[0])
+
+
+def chain(opcode: str, count: int, register: int) -> list[str]:
+    operands = f"%f{register}, %f{register}" + (", %f0" if opcode == "add.f32" else "")
+    return [f"add.f32 %f{register}, %f0, %f0;", *[f"{opcode} {operands};"] * count]
+
+
+def test_two_chains_in_a_row_take_as_long_as_one() -> None:
+    one = cycles(*chain("add.f32", 40, 1))
+    two = cycles(*chain("add.f32", 40, 1), *chain("add.f32", 40, 2), "add.f32 %f1, %f1, %f2;")
+    assert one > 160
+    assert two < one + 12
+
+
+def test_a_pipe_takes_one_instruction_after_the_other() -> None:
+    issue = devices.Issue()
+    body = [line for k in range(1, 9) for line in chain("ex2.approx.ftz.f32", 1, k)]
+    sums = [f"add.f32 %f1, %f1, %f{k};" for k in range(2, 9)]
+    assert cycles(*body, *sums) >= 8 * issue.mufu_cycles
+
+
+def test_no_instruction_issues_before_its_operands_are_there() -> None:
+    steps = placed(*chain("add.f32", 5, 1), "st.global.f32 [%d0], %f1;")
+    at = [step.at for step in steps[:6]]
+    assert all(later - earlier >= devices.Issue().fma_latency for earlier, later in zip(at, at[1:], strict=False))
+
+
+def test_stores_keep_their_order() -> None:
+    late = chain("add.f32", 10, 1)
+    steps = placed(*late, "st.global.f32 [%d0], %f1;", "st.global.f32 [%d0+4], %f0;")
+    assert steps[len(late)].at < steps[len(late) + 1].at
+
+
+def test_nothing_crosses_a_read_of_the_clock() -> None:
+    steps = placed(
+        "mov.u32 %r0, %clock;",
+        *chain("add.f32", 5, 1),
+        "mov.u32 %r1, %clock;",
+        "st.global.v2.u32 [%d0], {%r0, %r1};",
+        "st.global.f32 [%d0+8], %f1;",
+    )
+    assert steps[0].at < min(step.at for step in steps[1:7])
+    assert steps[7].at >= max(step.at for step in steps[1:7])
+
+
+def test_a_branch_waits_for_the_comparison_that_steers_it() -> None:
+    steps = placed("setp.gt.f32 %p0, %f0, 0f00000000;", "@%p0 bra DONE;", "st.global.f32 [%d0], %f0;", "DONE:")
+    assert steps[1].at - steps[0].at == devices.Issue().predicate_latency
+
+
+def test_the_holds_of_a_block_add_up_to_its_schedule() -> None:
+    body = chain("add.f32", 20, 1)
+    steps = placed(*body, "st.global.f32 [%d0], %f1;")
+    assert sum(step.hold for step in steps[: len(body)]) >= 20 * devices.Issue().fma_latency
