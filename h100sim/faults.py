@@ -163,6 +163,11 @@ MBARRIER_ELSEWHERE = _fault(
     "{op} mbarrier must lie in the CTA that is written, of rank {b}, not in that of rank {a}",
     "Data Movement and Conversion Instructions: Asynchronous copy",
 )
+ASYNC_WITHOUT_CLUSTER = _fault(
+    IllegalInstruction,
+    "{op} must be in a launch with clusters, not in one without",
+    "Data Movement and Conversion Instructions: st.async",
+)
 BULK_SIZE = _fault(IllegalInstruction, "{op} size must be a multiple of 16, not {a}", "cp.async.bulk")
 BULK_ALIGN = _fault(MisalignedAddress, "{op} address must be a multiple of 16, not {a:#x}", "cp.async.bulk")
 CP_SIZE = _fault(IllegalInstruction, "{op} source size must be at most {b}, not {a}", "cp.async")

@@ -4,7 +4,8 @@ Each lane's store is an operation of its own in the generic proxy; those of one 
 
 Spec: PTX ISA 9.1, "Data Movement and Conversion Instructions: st.async", "Parallel Synchronization and Communication Instructions:
 red.async". Measured: results of every operation in validate/silicon/cluster_store_bits.json; packets of the cluster's network in
-validate/silicon/shared_wavefronts.json, ``st.async``. Assumed: a store arrives as much later as the barrier of a cluster
+validate/silicon/shared_wavefronts.json, ``st.async``; without clusters st.async is an illegal instruction,
+validate/silicon/async_stores.json. Assumed: so is red.async; a store arrives as much later as the barrier of a cluster
 opens after the last arrival.
 """
 
@@ -51,6 +52,8 @@ def issue(regs, mask, ops, ctx):
     cta = S.warps(ctx)[c.warp].cta
     total = ins.imm2 * ins.imm3
     kind = _STORE if ins.imm4 & 0xFF == _EXCHANGE else _REDUCE
+    if S.ctas(ctx)[cta].cluster_size == 1:
+        return fail(ctx, faults.ASYNC_WITHOUT_CLUSTER, 0, 0, 0)
     if not has_room(ctx, mask):
         return S.S_GROW
     first, before = -1, -1

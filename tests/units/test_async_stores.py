@@ -56,6 +56,32 @@ def test_a_store_arrives_with_its_bytes():
     assert [(x.opcode[:8], x.accesses, x.wavefronts, x.without_conflicts) for x in stores] == [("st.async", 1, 4, 4)]
 
 
+@pytest.mark.parametrize("cluster", [1, 2])
+def test_a_cta_stores_to_itself_only_in_a_cluster(cluster):
+    """Measured: validate/silicon/async_stores.json."""
+    body = """
+    .shared .align 16 .b8 s[128]; .shared .align 8 .b64 bar;
+    .reg .b32 %t, %at, %b, %r_value; .reg .b64 %state; .reg .pred %p, %done;
+    mov.u32 %t, %tid.x; mov.u32 %at, s; mov.u32 %b, bar; mad.lo.u32 %at, %t, 4, %at; setp.ne.u32 %p, %t, 0;
+    @!%p mbarrier.init.shared::cta.b64 [%b], 1;
+    @!%p mbarrier.arrive.expect_tx.shared::cta.b64 %state, [%b], 128;
+    bar.sync 0;
+    st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%at], %t, [%b];
+AGAIN:
+    mbarrier.try_wait.parity.shared::cta.b64 %done, [%b], 0;
+    @!%done bra AGAIN;
+    ld.shared.u32 %r_value, [%at];
+"""
+    out = zeros(64)
+    given = {"grid": 2, "block": 32, "cluster": (cluster, 1, 1)}
+    if cluster == 1:
+        with pytest.raises(h100sim.IllegalInstruction, match=r"^st\.async\S* must be in a launch with clusters, not in one without"):
+            launch(entry("u64 out", body + STORE_THREAD), (out,), **given)
+    else:
+        launch(entry("u64 out", body + STORE_THREAD), (out,), **given)
+        assert out.tolist() == [*range(32)] * 2
+
+
 @pytest.mark.parametrize(("k", "offset"), [(0, ""), (3, "+12")])
 def test_vectors_store_up_to_16_bytes(k, offset):
     send = "mov.u32 %a1, 1; mov.u32 %a2, 2; mov.u32 %a3, 3; add.u32 %a4, %t, 7; "
