@@ -57,6 +57,9 @@ OUT_OF_RANGE_OTHER = _fault(
     "State Spaces",
     lambda machine, a, b, c: _SPACES[c],
 )
+MULTICAST_MASK = _fault(
+    OutOfRange, "{op} multicast mask must name CTAs of the cluster ({b} of them), not {a:#x}", "cp.async.bulk: .multicast::cluster"
+)
 CLUSTER_RANK = _fault(
     OutOfRange, "{op} must name a CTA of the cluster (0 to {more}), not {a}", "Shared State Space", lambda m, a, b, c: b - 1
 )

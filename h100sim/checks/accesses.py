@@ -170,9 +170,9 @@ def _acquire(launch: Launch, e: Happening, warp: Warp, strand: Strand, addresses
             else:
                 pending = strand.pending[domain[0]] = strand.pending[domain[0]] or Clock(cluster.columns)
                 pending.acquire(place, owner == cluster.number, cluster.members)
-        for scope, number in places:
-            if scope == 0 and number != warp.cta.number and (2, 0) not in places:
-                launch.narrow[number, warp.cta.number] = launch.released_at.get(_place(e, warp, address), -1)
+        if places and not any(domain in places for domain in domains):
+            pc, cta = launch.released_at[_place(e, warp, address)]
+            launch.narrow[cta, warp.cta.number] = pc
 
 
 def _release(launch: Launch, e: Happening, warp: Warp, strand: Strand, addresses: np.ndarray) -> None:
@@ -198,7 +198,7 @@ def _release(launch: Launch, e: Happening, warp: Warp, strand: Strand, addresses
         launch.places.pop(key, None)
         if places:
             launch.places[key] = places
-            launch.released_at[key] = e.pc
+            launch.released_at[key] = e.pc, warp.cta.number
     while len(launch.places) > PLACES_MAX:
         oldest = next(iter(launch.places))
         del launch.places[oldest]

@@ -146,7 +146,15 @@ class Checker:
         found += self.arrivals.hazards(words)
         r = self.registers
         found += register_hazards(words, r.found[: int(r.count[0])], r.uses.names, self._times)
-        return merged(sorted(found, key=lambda h: h.second.event))
+        return merged([self._with_scope(words, h) for h in sorted(found, key=lambda h: h.second.event)])
+
+    def _with_scope(self, words: Words, hazard: Hazard) -> Hazard:
+        """Return a race with a better fix if there was a release, and an acquire that it did not reach."""
+        pc = self.launch.narrow.get((hazard.first.cta, hazard.second.cta), -1) if hazard.first else -1
+        if hazard.kind != "race" or pc < 0:
+            return hazard
+        what = f"{words.opcode(pc)} at {words.kernel.place(pc)}"
+        return replace(hazard, fix=f"give {what} and the acquire that reads it a scope that holds both CTAs")
 
     def _feed_registers(self, events: np.ndarray, rows: np.ndarray) -> None:
         if not self.registers.uses.names or not len(events):

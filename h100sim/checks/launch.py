@@ -134,6 +134,12 @@ class Warp:
             self.accessed = -1
         return self.taken[2]
 
+    def sync_some(self, mask: int) -> None:
+        """Some lanes synchronise; their accesses are no longer told apart from those of the others."""
+        self.lanes.sync_some(self.strand(mask))
+        self.epoch = 0
+        self.recent.clear()
+
     def sync(self) -> None:
         """The lanes synchronise."""
         self.lanes.sync()
@@ -189,6 +195,9 @@ class Mbarrier:
     released: Clock
     waits: dict[int, Waited] = field(default_factory=dict)
     last: Happening | None = None
+    tx: int = 0
+    completed: Happening | None = None
+    is_short: bool = False
     users: set[int] = field(default_factory=set)
     is_reported: bool = False
     is_lapped: bool = False
@@ -257,9 +266,10 @@ class Launch:
         self.mbarrier_addresses: dict[int, int] = {}
         self.operations: dict[int, Operation] = {}
         self.places: dict[tuple[int, int], dict[tuple[int, int], tuple[Clock, int]]] = {}
-        #: Releases that an acquire did not learn of because of their scope: (CTA, CTA) to their instruction.
+        #: Where the last release at a location was made: (instruction, CTA); releases that an acquire did not learn of
+        #: because of the scopes of both: (CTA, CTA) to the instruction.
+        self.released_at: dict[tuple[int, int], tuple[int, int]] = {}
         self.narrow: dict[tuple[int, int], int] = {}
-        self.released_at: dict[tuple[int, int], int] = {}
         #: Lanes that an instruction's constant mask names.
         self.members: list[int] = []
         self.sees_instructions = True

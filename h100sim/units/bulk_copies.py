@@ -141,6 +141,8 @@ def bulk_copy(regs, mask, ops, ctx):
         A = S.asyncs(ctx)[n]
         A.mbarrier, A.shared, A.lane, A.peer, A.bytes, A.address = barrier, at, lane, slot, size, from_or_to_global
         A.multicast = get(regs, operand(ops, 4), lane) if ins.imm4 else 0
+        if A.multicast >> S.ctas(ctx)[cta].cluster_size:
+            return fail(ctx, faults.MULTICAST_MASK, A.multicast, S.ctas(ctx)[cta].cluster_size, 0)
         emit_here(ctx, _ISSUED, A.identity, kind, size, shared_offset(ctx, slot, at), identity)
         if in_shared(kind):
             source_slot, A.address = cta_and_offset(ctx, cta, src)

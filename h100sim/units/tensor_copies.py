@@ -218,6 +218,8 @@ def tensor_copy(regs, mask, ops, ctx):
         A = S.asyncs(ctx)[n]
         A.plan, A.mbarrier, A.shared, A.lane, A.peer, A.bytes = k, barrier, at, lane, slot, p[_BOX_BYTES]
         A.multicast = get(regs, operand(ops, 3), lane) if multicast else 0
+        if A.multicast >> S.ctas(ctx)[cta].cluster_size:
+            return fail(ctx, faults.MULTICAST_MASK, A.multicast, S.ctas(ctx)[cta].cluster_size, 0)
         read_coordinates(regs, ops, 4, ins.imm0, ins.imm1, lane, A)
         if kind != PREFETCH:
             emit_here(ctx, _ISSUED, A.identity, kind, p[_ROWS] * p[_PITCH], shared_offset(ctx, slot, at), identity)
