@@ -160,13 +160,13 @@ def build(
 
             tk.warp.div_row(out, out, softmax.norm)
             tk.warpgroup.store(q[consumer], out)
-            if lse:
+            if sums is not None:
                 softmax.log_sum()
                 tk.warpgroup.store(sums[consumer], softmax.norm)
             tk.warpgroup.sync(consumer + 1)
             with tk.elect():
                 tk.tma.store_async(O, q[consumer], (sequence, head, block * consumers + consumer, 0))
-                if lse:
+                if sums is not None:
                     tk.tma.store_async(L, sums[consumer], (sequence, head, block * consumers + consumer))
                 tk.tma.store_async_wait()
 
@@ -176,12 +176,12 @@ def build(
     def attention_lse(Q, K, V, O, L):  # noqa: E741
         body(Q, K, V, O, L)
 
-    launch = {"grid": (-(-n // queries), heads, batch), "warpgroups": 1 + consumers}
-    tensors = {"Q": shape, "K": kv_shape, "V": kv_shape, "O": shape}
-    if lse:
-        # L has its sequence in columns, so that a vector of 64 rows is one tile of it.
-        return tk.kernel(**launch, **tensors, L=tk.gl(tk.fl, batch, heads, n))(attention_lse)
-    return tk.kernel(**launch, **tensors)(attention)
+    grid, warpgroups = (-(-n // queries), heads, batch), 1 + consumers
+    if not lse:
+        return tk.kernel(grid=grid, warpgroups=warpgroups, Q=shape, K=kv_shape, V=kv_shape, O=shape)(attention)
+    # L has its sequence in columns, so that a vector of 64 rows is one tile of it.
+    rows = tk.gl(tk.fl, batch, heads, n)
+    return tk.kernel(grid=grid, warpgroups=warpgroups, Q=shape, K=kv_shape, V=kv_shape, O=shape, L=rows)(attention_lse)
 
 
 def _check(batch: int, heads: int, kv_heads: int, n: int, d: int, kv: int, consumers: int, order: bool, lse: bool) -> None:

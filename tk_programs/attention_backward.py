@@ -67,10 +67,10 @@ def build(batch: int = 1, heads: int = 1, n: int = 256, d: int = 64, stages: int
         with tk.warpgroups(0, name="producer"):
             tk.warpgroup.decrease_registers(24)
             with tk.elect():
-                for i in range(CONSUMERS):
-                    tk.tma.expect_bytes(kv_full[i], 2 * k[0].size_bytes)
+                for c in range(CONSUMERS):
+                    tk.tma.expect_bytes(kv_full[c], 2 * k[0].size_bytes)
                     for tile, tensor in ((k, K), (v, V)):
-                        tk.tma.load_async(tile[i], tensor, (sequence, head, block * CONSUMERS + i, 0), kv_full[i])
+                        tk.tma.load_async(tile[c], tensor, (sequence, head, block * CONSUMERS + c, 0), kv_full[c])
                 ring = tk.ring(stages)
                 for i in tk.range(first, n // QUERIES):
                     arrived = full[ring.stage]

@@ -92,7 +92,7 @@ def build(batch: int = 3, heads: int = 2) -> tk.Kernel:
 
             with tk.elect():
                 for stage in range(STAGES):
-                    with tk.when(consumer + stage * CONSUMERS < batch):
+                    with tk.when(consumer + stage * CONSUMERS < batch):  # type: ignore[arg-type]
                         fetch(consumer + stage * CONSUMERS, stage)
             tk.wait(tables, 0)
             ring = tk.ring(STAGES)

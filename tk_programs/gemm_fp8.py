@@ -78,6 +78,7 @@ def build(m: int = 256, n: int = 256, k: int = 512, stages: int = 4) -> tk.Kerne
             def start(i, step):
                 """Start the product of a step into part i, and read the scales that go with it."""
                 of_b = tk.read(B_scale, (col, step))
+                assert isinstance(of_b, tk.Float), "scales are f32"
                 tk.wait(full[ring.stage], ring.phase)
                 tk.warpgroup.mm_ABt(parts[i], a[ring.stage, consumer], b[ring.stage])
                 tk.warpgroup.load(factors[i], scale[ring.stage * CONSUMERS + consumer])

@@ -47,9 +47,9 @@ def build(rows: int = 80, d: int = 512, warps: int = 2, eps: float = 1e-5) -> tk
             tk.init_semaphore(arrived[mine], 1)
             tk.fence_mbarrier_init()
             tk.tma.expect_bytes(arrived[mine], 2 * pieces * x[0, 0].size_bytes)
-            for i in range(pieces):
-                tk.tma.load_async(x[mine, i], X, (block, i), arrived[mine])
-                tk.tma.load_async(r[mine, i], residual, (block, i), arrived[mine])
+            for piece in range(pieces):
+                tk.tma.load_async(x[mine, piece], X, (block, piece), arrived[mine])
+                tk.tma.load_async(r[mine, piece], residual, (block, piece), arrived[mine])
         tk.warp.sync()
         tk.wait(arrived[mine], 0)
 
@@ -71,8 +71,8 @@ def build(rows: int = 80, d: int = 512, warps: int = 2, eps: float = 1e-5) -> tk
 
         tk.warp.sync()
         with tk.elect(each_warp=True):
-            for i in range(pieces):
-                tk.tma.store_async(R, r[mine, i], (block, i))
+            for piece in range(pieces):
+                tk.tma.store_async(R, r[mine, piece], (block, piece))
 
         tk.warp.zero(spread)
         for i in tk.range(pieces):
@@ -95,8 +95,8 @@ def build(rows: int = 80, d: int = 512, warps: int = 2, eps: float = 1e-5) -> tk
             tk.warp.store(x[mine, i], tile)
         tk.warp.sync()
         with tk.elect(each_warp=True):
-            for i in range(pieces):
-                tk.tma.store_async(Y, x[mine, i], (block, i))
+            for piece in range(pieces):
+                tk.tma.store_async(Y, x[mine, piece], (block, piece))
             tk.tma.store_async_wait()
 
     return layernorm

@@ -89,8 +89,8 @@ def build(batch: int = 1, heads: int = 2, n: int = 256, stages: int = 2) -> tk.K
                     tk.warpgroup.store(state[i], states[i])
                     tk.warpgroup.store(total[i], totals[i])
 
-            for tile in (*states, *totals):
-                tk.warp.zero(tile)
+            for sums in (*states, *totals):
+                tk.warp.zero(sums)
             tk.warp.one(earlier)
             tk.warpgroup.store(ones, earlier)
             publish()

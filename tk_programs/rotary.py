@@ -43,8 +43,8 @@ def build(batch: int = 2, heads: int = 3, n: int = 96, d: int = 64) -> tk.Kernel
         with tk.elect():
             tk.init_semaphore(arrived, 1)
             tk.fence_mbarrier_init()
-            for head in range(min(STAGES, heads)):
-                fetch(head, head)
+            for ahead in range(min(STAGES, heads)):
+                fetch(ahead, ahead)
         tk.sync()
 
         cos, sin = tk.rt(tk.fl, 16, d // 2), tk.rt(tk.fl, 16, d // 2)

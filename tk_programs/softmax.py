@@ -37,9 +37,9 @@ def build(rows: int = 96, cols: int = 512, chunk: int = 128) -> tk.Kernel:
         with tk.elect():
             tk.init_semaphore(arrived, 1)
             tk.fence_mbarrier_init()
-            for i in range(chunks):
-                tk.tma.expect_bytes(arrived[i], x[0].size_bytes)
-                tk.tma.load_async(x[i], X, (tk.blockIdx(), i), arrived[i])
+            for piece in range(chunks):
+                tk.tma.expect_bytes(arrived[piece], x[0].size_bytes)
+                tk.tma.load_async(x[piece], X, (tk.blockIdx(), piece), arrived[piece])
         tk.sync()
 
         # Values are kept times log2(e), so that exp2 serves for exp.

@@ -43,9 +43,9 @@ def _stages(in_flight: int, count: int) -> dict[str, int]:
 
 
 def _ping_pong(order: bool, overlap: bool) -> dict[str, Any]:
-    size = {"n": ping_pong.N, "d": ping_pong.D}
-    kernel = attention.build(**size, kv=ping_pong.KV, order=order, overlap=overlap)
-    return {"order": order, "overlap": overlap, "cycles": _of_kernel(kernel, attention.inputs(0, **size))}
+    kernel = attention.build(n=ping_pong.N, d=ping_pong.D, kv=ping_pong.KV, order=order, overlap=overlap)
+    inputs = attention.inputs(0, n=ping_pong.N, d=ping_pong.D)
+    return {"order": order, "overlap": overlap, "cycles": _of_kernel(kernel, inputs)}
 
 
 def _triton_and_tk() -> dict[str, Any]:

@@ -13,6 +13,7 @@ import pytest
 import tk_programs
 from h100sim.errors import UsageError
 from h100sim.trace import Event
+from tests.tk_programs.omissions import noticed, without
 
 SILICON = np.load(Path(__file__).parents[1] / "data" / "tk_attention.npz")
 CONFIGS = [
@@ -22,6 +23,7 @@ CONFIGS = [
     {"n": 384, "d": 128, "consumers": 3, "causal": True},
     {"n": 192, "d": 128, "consumers": 1, "kv": 192, "stages": 1, "causal": True},
 ]
+PING_PONG = {"order": True, "overlap": True}
 #: Grouped queries, lengths that are multiples of nothing, and L beside O.
 MORE = [
     {"n": 300, "heads": 4, "kv_heads": 2, "lse": True},
@@ -84,6 +86,35 @@ def test_the_softmax_of_one_consumer_falls_into_the_products_of_the_other():
     per_turn = len(owners) / len(runs)
     assert per_turn >= 12, f"a turn must hold about the 16 wgmma of two products, not {per_turn:.1f}"
     assert min(runs.count(1), runs.count(2)) >= 1024 // 128 - 1
+
+
+@pytest.mark.parametrize(
+    "config, call, occurrence, outcomes",
+    [
+        ({}, "tk.wait(q_full", 0, {"race", "KernelError", "uninitialised"}),
+        ({}, "tk.wait(k_empty", 0, {"race", "KernelError", "over-arrival"}),
+        ({}, "tk.wait(v_empty", 0, {"race", "KernelError", "over-arrival", "DeadlockError"}),
+        ({}, "tk.tma.expect_bytes(v_full", 0, {"DeadlockError"}),
+        ({}, "tk.sync()", 0, {"race", "KernelError"}),
+        ({}, "tk.wait(keys.full", 0, {"race", "KernelError", "uninitialised"}),
+        ({}, "tk.wait(values.full", 0, {"race", "KernelError", "uninitialised"}),
+        ({}, "tk.warpgroup.mma_async_wait()", 0, {"register-race", "race"}),
+        ({}, "tk.warpgroup.mma_async_wait()", 1, {"register-race", "race"}),
+        ({}, "tk.warpgroup.arrive(keys.empty", 0, {"DeadlockError"}),
+        ({}, "tk.warpgroup.arrive(values.empty", 0, {"DeadlockError"}),
+        ({}, "tk.warpgroup.sync(consumer + 1)", 0, {"race"}),
+        ({}, "tk.tma.store_async_wait", 0, {"lifetime"}),
+        (PING_PONG, "tk.wait(keys.full", 2, {"race", "KernelError", "uninitialised"}),
+        (PING_PONG, "tk.wait(values.full", 1, {"race", "KernelError", "uninitialised"}),
+        (PING_PONG, "tk.warpgroup.mma_async_wait(1 if overlap", 0, {"register-race", "race"}),
+        (PING_PONG, "tk.warpgroup.arrive(self.others)", 1, {"DeadlockError", "barrier-misuse"}),
+        (PING_PONG, "tk.warpgroup.sync(self.mine)", 0, {"DeadlockError", "barrier-misuse"}),
+    ],
+)
+def test_an_omission_is_noticed(config, call, occurrence, outcomes):
+    program = tk_programs.attention
+    kernel = without(program, program.build(n=384, stages=1, **config), call, occurrence)
+    assert outcomes & noticed(kernel, *program.inputs(1, n=384))
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,8 @@ COUNTED = (
 
 def tk_kernel() -> tk.Kernel:
     """Return TK's kernel."""
-    tiles = {name: SETTINGS[name] for name in ("bm", "bn", "bk", "stages")}
-    return gemm.build(m=M, n=M, k=M, **tiles)
+    bm, bn, bk, stages = (SETTINGS[name] for name in ("bm", "bn", "bk", "stages"))
+    return gemm.build(M, M, M, bm, bn, bk, stages)
 
 
 def kept_triton_kernel() -> tuple[str, dict[str, Any]]:
