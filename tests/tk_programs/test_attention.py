@@ -69,7 +69,7 @@ def test_overlap_and_turns_change_the_time_and_not_the_bits(causal):
         cycles[way] = kernel.last_run.cycles
         assert kernel.last_run.hazards == []
         np.testing.assert_array_equal(outputs[way], outputs[(False, False)])
-    assert cycles[(True, True)] == min(cycles.values())
+    assert cycles[(True, True)] < cycles[(False, False)]
 
 
 def test_the_softmax_of_one_consumer_falls_into_the_products_of_the_other():

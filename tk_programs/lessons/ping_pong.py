@@ -149,8 +149,7 @@ def answer(figures: dict[str, Any]) -> str:
         f"A block of keys costs {plain:,} cycles when each warpgroup does one thing after the other. Turns at the tensor core "
         f"cost {gain(turns)}, overlap inside the warpgroups alone {gain(overlap)}, and both together {gain(both)}: "
         f"{both:,} cycles, of which the tensor core needs {BLOCK_CYCLES_AT_PEAK:,} at its peak. The bits are the same in all "
-        f"four. Of the whole kernel that is {whole(3)} here and {whole(3, 'silicon_cycles')} on an H200, where ptxas has mixed "
-        f"softmax and products of the plain way already."
+        f"four. Of the whole kernel that is {whole(3)} here and {whole(3, 'silicon_cycles')} on an H200."
     )
 
 

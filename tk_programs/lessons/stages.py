@@ -136,12 +136,13 @@ def answer(figures: dict[str, Any]) -> str:
     drained, running = ([p for p in figures["curves"] if p["in_flight"] == i] for i in (0, 1))
     one, two, best = drained[0], drained[1], min(drained, key=lambda p: p["cycles"])
     faster = min(drained, key=lambda p: p["cycles"])["cycles"] / min(running, key=lambda p: p["cycles"])["cycles"]
+    later = " (a slot is freed a step later, so one more is needed)" if flat_from(running) > flat_from(drained) else ""
     return (
         f"The second slot makes the kernel {one['cycles'] / two['cycles']:.2f} times as fast, and with a wait for the product "
         f"at the end of each step the curve is flat from {flat_from(drained)} stages on: there a consumer waits only "
         f"{best['waits_for_copies']:,} cycles for copies, and {best['waits_for_products']:,} for its own products. More slots "
         f"would shorten the first wait, which is as good as gone. With one product left running the curve is flat from "
-        f"{flat_from(running)} stages on (a slot is freed a step later, so one more is needed) and the kernel "
+        f"{flat_from(running)} stages on{later} and the kernel "
         f"{faster:.2f} times as fast as the best with a drain, at {max(p['of_peak'] for p in running):.0%} of the tensor "
         f"core's peak."
     )
