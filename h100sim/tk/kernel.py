@@ -82,6 +82,7 @@ class Kernel:
     arguments: tuple[Argument, ...]
     parameters: tuple[Parameter, ...]
     last_run: Any = field(default=None, compare=False)
+    _decoded: tuple[str, Any] = field(default=("", None), init=False, compare=False, repr=False)
 
     def __repr__(self) -> str:
         return f"<tk.Kernel {self.name}: grid {self.grid}, block {self.block}, {self.shared_bytes:,} shared bytes>"
@@ -161,12 +162,16 @@ class Kernel:
         return explanation
 
     def function(self) -> Any:
-        """Return the simulator's function of this kernel, with names for reports, ready to launch or debug."""
+        """Return the simulator's function of this kernel, with names for reports, ready to launch or debug; the text is parsed
+        and decoded once."""
         from ..host import RawModule
 
-        function = RawModule(code=self.ptx).get_function(self.name)
-        function.max_dynamic_shared_size_bytes = self.shared_bytes
-        function.names = {"roles": self.debug.roles, "tiles": self.debug.tiles, "semaphores": self.debug.semaphores}
+        text, function = self._decoded
+        if function is None or text is not self.ptx:
+            function = RawModule(code=self.ptx).get_function(self.name)
+            function.max_dynamic_shared_size_bytes = self.shared_bytes
+            function.names = {"roles": self.debug.roles, "tiles": self.debug.tiles, "semaphores": self.debug.semaphores}
+            self._decoded = (self.ptx, function)
         return function
 
 
