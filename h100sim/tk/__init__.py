@@ -9,6 +9,7 @@ arrival.
 from . import cluster, tma, warp, warpgroup
 from .builder import MAX_SHARED_BYTES
 from .choices import maximum, minimum, select, var
+from .complex_tiles import Complex, cgl, crt, crv, cst, csv
 from .control import (
     blockIdx,
     break_when,
@@ -62,6 +63,7 @@ __all__ = [
     "MAX_SHARED_BYTES",
     "Argument",
     "Barrier",
+    "Complex",
     "DebugInfo",
     "Float",
     "FloatVar",
@@ -80,9 +82,14 @@ __all__ = [
     "bf16",
     "blockIdx",
     "break_when",
+    "cgl",
     "cluster",
     "col_vec",
     "continue_when",
+    "crt",
+    "crv",
+    "cst",
+    "csv",
     "elect",
     "everyone",
     "exp2",

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .builder import current, require_scope, usage
+from .complex_tiles import Complex
 from .elements import address_of_element
 from .global_memory import GlobalTensor, coordinates, rank, require_tensor, vector_piece
 from .scalars import Int, Scalar
@@ -121,7 +122,9 @@ def single(tile: Tile, what: str) -> Tile:
 
 
 def total_bytes(tile: Tile) -> int:
-    """Return the bytes of a tile, or of all of an array."""
+    """Return the bytes of a tile, or of all of an array; of a complex one both parts'."""
+    if isinstance(tile, Complex):
+        return total_bytes(tile.real) + total_bytes(tile.imag)
     if not isinstance(tile, (SharedTile, SharedVector)):
         raise usage(f"bytes to expect must be those of a shared tile or vector, not of {type(tile).__name__}")
     counts = tile.count if isinstance(tile, SharedTile) else (tile.count,)

@@ -12,8 +12,11 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
 
 from .builder import current, usage
+from .complex_tiles import Complex, componentwise, with_complex
 from .conversions import convert_element, convert_registers, unit_cols
 from .floats import Number, immediate, number
 from .register_tiles import RegisterTile
@@ -84,7 +87,7 @@ def _packed(dst: Registers, word: str) -> str:
     raise usage(f"fill must be of f32, bf16 or f16, not {dst.dtype}")
 
 
-zero = _fill("zero", 0.0, "0")
+zero = componentwise(_fill("zero", 0.0, "0"))
 one = _fill("one", 1.0, "1")
 pos_infty = _fill("pos_infty", math.inf, "infinity")
 neg_infty = _fill("neg_infty", -math.inf, "minus infinity")
@@ -98,6 +101,7 @@ def fill(dst: Registers, value: Number) -> None:
         current().emit(f"mov.{kind} {register}, {word}")
 
 
+@componentwise
 def copy(dst: Registers, src: Registers) -> None:
     """Copy a tile or vector, converting between types and, for vectors, layouts. PTX: ``mov``; ``cvt`` between types,
     with ``shfl.sync`` and ``prmt`` for fp8 tiles, whose lanes hold other elements; ``shfl.sync`` between layouts.
@@ -183,7 +187,7 @@ rcp = _unary("rcp", "1 over the value", "rcp.approx.ftz.f32 {d}, {s}")
 tanh = _unary("tanh", "the hyperbolic tangent", "tanh.approx.f32 {d}, {s}")
 sin = _unary("sin", "the sine", "sin.approx.ftz.f32 {d}, {s}")
 cos = _unary("cos", "the cosine", "cos.approx.ftz.f32 {d}, {s}")
-neg = _unary("neg", "the negative", "neg.f32 {d}, {s}", packed="neg")
+neg = componentwise(_unary("neg", "the negative", "neg.f32 {d}, {s}", packed="neg"))
 absolute = _unary("abs", "the absolute value", "abs.f32 {d}, {s}", packed="abs")
 relu = _unary("relu", "the value, or 0 for negative ones,", "max.f32 {d}, {s}, 0f00000000")
 
@@ -228,7 +232,32 @@ def _binary(name: str, what: str) -> Callable[[Registers, Registers, Registers |
     return apply
 
 
-add, sub, mul = _binary("add", "a + b"), _binary("sub", "a - b"), _binary("mul", "a b")
+add, sub = componentwise(_binary("add", "a + b")), componentwise(_binary("sub", "a - b"))
+
+
+def _complex_mul(dst: Complex, a: Complex, b: Any) -> None:
+    """Multiply complex tiles or vectors: four products, a difference and a sum; or both parts by the same."""
+    if not isinstance(b, Complex):
+        for part in ("real", "imag"):
+            mul(getattr(dst, part), getattr(a, part), b)
+        return
+    one, other, real = (_like(dst.real) for _ in range(3))
+    mul(one, a.real, b.real)
+    mul(other, a.imag, b.imag)
+    sub(real, one, other)
+    mul(one, a.real, b.imag)
+    mul(other, a.imag, b.real)
+    add(dst.imag, one, other)
+    copy(dst.real, real)
+
+
+def _like(x: Registers) -> Registers:
+    """Return new registers of the type and shape of ``x``."""
+    kind = "f" if x.dtype is fl else "r" if isinstance(x, RegisterTile) else "h"
+    return replace(x, _registers=tuple(current().register(kind) for _ in x.registers))
+
+
+mul = with_complex(_binary("mul", "a b"), _complex_mul)
 div = _binary("div", "a / b, approximately")
 maximum, minimum = _binary("max", "the larger of a and b"), _binary("min", "the smaller of a and b")
 

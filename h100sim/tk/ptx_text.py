@@ -44,11 +44,12 @@ def _body(builder: Builder, files: dict[str, int], lines_before: int) -> tuple[l
     body: list[str] = []
     source_map: dict[int, tuple[str, int]] = {}
     last: Location | None = None
+    names = {file: portable_name(file) for file in {line.location.file for line in builder.lines}}
     for n, line in enumerate(builder.lines):
         indent = "    " * (line.depth + 1)
         if line.location != last and _begins_instructions(builder.lines, n):
             last = line.location
-            index = files.setdefault(portable_name(last.file), len(files) + 1)
+            index = files.setdefault(names[last.file], len(files) + 1)
             body += ["", f"{indent}// {last.text}", f"{indent}.loc {index} {last.line} 0"]
         body.append(line.text if line.is_label else indent + line.text)
         source_map[lines_before + len(body)] = (line.location.file, line.location.line)

@@ -8,10 +8,12 @@ Spec: PTX ISA 9.1, "movmatrix".
 from __future__ import annotations
 
 from .builder import current, require_scope, usage
+from .complex_tiles import componentwise
 from .register_tiles import RegisterTile
 from .tiles import fl
 
 
+@componentwise
 def swap_layout(dst: RegisterTile, src: RegisterTile) -> None:
     """Copy a tile into one of the other layout (row and col). PTX: ``movmatrix`` for each 8x8 matrix, two and
     ``prmt`` for f32.
@@ -34,6 +36,7 @@ def swap_layout_inplace(tile: RegisterTile) -> RegisterTile:
     return result
 
 
+@componentwise
 def transpose_sep(dst: RegisterTile, src: RegisterTile) -> None:
     """Set ``dst`` to the transposed ``src``. PTX: ``movmatrix`` between equal layouts; between different ones the
     registers are the same, and this is ``mov``.
@@ -52,6 +55,7 @@ def transpose_sep(dst: RegisterTile, src: RegisterTile) -> None:
                 current().emit(f"mov.{kind} {d}, {s}")
 
 
+@componentwise
 def transpose_inplace(tile: RegisterTile) -> None:
     """Transpose a square tile. PTX: ``movmatrix``, ``mov``."""
     if tile.rows != tile.cols:

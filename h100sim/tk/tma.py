@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from . import tma_cluster as cluster  # noqa: F401 (this is tk.tma.cluster)
 from .builder import current, require_scope, usage
+from .complex_tiles import componentwise
 from .copies import Coord, Tile, bulk_addresses, start_load, start_prefetch, start_store, total_bytes
 from .global_memory import GlobalTensor, require_tensor
 from .semaphores import Semaphore, one
@@ -34,6 +35,7 @@ def expect(sem: Semaphore, *tiles: SharedTile | SharedVector) -> None:
     expect_bytes(sem, sum(total_bytes(tile) for tile in tiles))
 
 
+@componentwise
 def load_async(dst: Tile, src: GlobalTensor, coord: Coord, sem: Semaphore, *, axis: str = "row", policy: str = "") -> None:
     """Start to copy tile ``coord`` of ``src`` into ``dst``; its bytes count towards ``sem`` when they have arrived.
 
@@ -43,6 +45,7 @@ def load_async(dst: Tile, src: GlobalTensor, coord: Coord, sem: Semaphore, *, ax
     start_load("tma.load_async", dst, src, coord, sem, axis=axis, policy=policy)
 
 
+@componentwise
 def store_async(dst: GlobalTensor, src: Tile, coord: Coord, *, axis: str = "row", policy: str = "") -> None:
     """Start to copy ``src`` to tile ``coord`` of ``dst``, as a bulk group of its own. Threads that wrote ``src`` must
     have executed ``fence_proxy_async`` (which ``warpgroup.store`` does) before the barrier that precedes this. ``axis``,
@@ -52,6 +55,7 @@ def store_async(dst: GlobalTensor, src: Tile, coord: Coord, *, axis: str = "row"
     start_store("tma.store_async", opcode, dst, src, coord, axis, policy)
 
 
+@componentwise
 def store_add_async(dst: GlobalTensor, src: Tile, coord: Coord, *, axis: str = "row", policy: str = "") -> None:
     """Start to add ``src`` to tile ``coord`` of ``dst``, element by element. PTX: ``cp.reduce.async.bulk.tensor``,
     ``cp.async.bulk.commit_group``.
@@ -59,6 +63,7 @@ def store_add_async(dst: GlobalTensor, src: Tile, coord: Coord, *, axis: str = "
     _store_reduce("add", dst, src, coord, axis, policy)
 
 
+@componentwise
 def store_min_async(dst: GlobalTensor, src: Tile, coord: Coord, *, axis: str = "row", policy: str = "") -> None:
     """Start to take the minimum of ``src`` and tile ``coord`` of ``dst``; not for f32. PTX:
     ``cp.reduce.async.bulk.tensor``, ``cp.async.bulk.commit_group``.
@@ -66,6 +71,7 @@ def store_min_async(dst: GlobalTensor, src: Tile, coord: Coord, *, axis: str = "
     _store_reduce("min", dst, src, coord, axis, policy)
 
 
+@componentwise
 def store_max_async(dst: GlobalTensor, src: Tile, coord: Coord, *, axis: str = "row", policy: str = "") -> None:
     """Start to take the maximum of ``src`` and tile ``coord`` of ``dst``; not for f32. PTX:
     ``cp.reduce.async.bulk.tensor``, ``cp.async.bulk.commit_group``.
@@ -86,6 +92,7 @@ def _store_reduce(op: str, dst: GlobalTensor, src: Tile, coord: Coord, axis: str
     dst.is_read = True
 
 
+@componentwise
 def prefetch(tile: Tile, src: GlobalTensor, coord: Coord, *, axis: str = "row") -> None:
     """Start to bring tile ``coord`` of ``src``, of the shape of ``tile``, into L2. PTX: ``cp.async.bulk.prefetch.tensor``."""
     start_prefetch("tma.prefetch", tile, src, coord, axis)

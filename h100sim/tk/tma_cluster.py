@@ -7,6 +7,7 @@ A tile or semaphore means the one at the same shared offset in each CTA. Spec: P
 from __future__ import annotations
 
 from .builder import current, require_scope, usage
+from .complex_tiles import componentwise
 from .copies import Coord, Tile, single, start_load, total_bytes
 from .global_memory import GlobalTensor
 from .scalars import Scalar, text
@@ -17,6 +18,7 @@ from .tiles import require_int
 _MASK_BITS = 16
 
 
+@componentwise
 def load_async(
     dst: Tile, src: GlobalTensor, coord: Coord, sem: Semaphore, mask: Scalar, *, axis: str = "row", policy: str = ""
 ) -> None:
@@ -50,7 +52,7 @@ def arrive(sem: Semaphore, cta: Scalar, count: int = 1, *, publish: bool = True)
 
     ``publish``: who waits there in the other CTA shall see what this thread wrote, for which it waits for its memory
     accesses on the whole GPU. To say that a slot has been read, ``publish=False`` is enough. PTX: ``mapa``,
-    ``mbarrier.arrive.shared::cluster`` with or without ``.release.cluster``.
+    ``mbarrier.arrive``, with ``.release.cluster`` to publish.
     """
     require_scope("tma.cluster.arrive", "thread")
     remote = _map(one("tma.cluster.arrive", sem).in_register(), cta)

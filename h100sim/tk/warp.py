@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from . import moves, shared_moves
 from .builder import current, require_scope
+from .complex_tiles import componentwise
 from .control import elect
 from .global_memory import GlobalTensor
 from .maps import absolute as abs
@@ -167,6 +168,7 @@ def arrive(sem: Semaphore, count: int = 1) -> None:
         arrive_one(sem, count)
 
 
+@componentwise
 def load(
     dst: RegisterTile | RegisterVector | SharedTile,
     src: SharedTile | SharedVector | GlobalTensor,
@@ -180,6 +182,7 @@ def load(
     moves.load("warp.load", dst, src, coord, 1)
 
 
+@componentwise
 def store(
     dst: SharedTile | SharedVector | GlobalTensor,
     src: RegisterTile | RegisterVector | SharedTile,

@@ -6,7 +6,12 @@ Matrix Multiply-Accumulate Instructions", "Matrix Fragments for mma.m16n8k16", "
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from .builder import current, require_scope, usage
+from .complex_tiles import Complex
+from .maps import neg
 from .register_tiles import RegisterTile
 from .tiles import bf16, fl, fp8e4m3, fp8e5m2, half
 
@@ -33,7 +38,10 @@ def mma_AtBt(d: RegisterTile, a: RegisterTile, b: RegisterTile, c: RegisterTile)
     _mma("warp.mma_AtBt", d, a, b, c, "col", "row")
 
 
-def _mma(name: str, d: RegisterTile, a: RegisterTile, b: RegisterTile, c: RegisterTile, a_layout: str, b_layout: str) -> None:
+def _mma(name: str, d: Any, a: Any, b: Any, c: Any, a_layout: str, b_layout: str) -> None:
+    if any(isinstance(x, Complex) for x in (d, a, b, c)):
+        _complex_mma(name, d, a, b, c, a_layout, b_layout)
+        return
     require_scope(name, "cta", "warpgroup", "warp")
     _check(name, d, a, b, c, a_layout, b_layout)
     opcode = f"mma.sync.aligned.m16n8k{32 if a.dtype in _FP8 else 16}.row.col.{d.dtype}.{a.dtype}.{b.dtype}.{d.dtype}"
@@ -48,6 +56,18 @@ def _mma(name: str, d: RegisterTile, a: RegisterTile, b: RegisterTile, c: Regist
                     part = slice(half_base * n, half_base * (n + 1))
                     operands = (d.base(i, j)[part], left, right[n::2], added[part])
                     current().emit(f"{opcode} " + ", ".join("{" + ", ".join(x) + "}" for x in operands))
+
+
+def _complex_mma(name: str, d: Any, a: Any, b: Any, c: Any, a_layout: str, b_layout: str) -> None:
+    """Multiply complex matrices: four products, one of them with a negated copy of A's imaginary part."""
+    if not all(isinstance(x, Complex) for x in (d, a, b, c)):
+        raise usage(f"{name} operands must all be complex if one is, not {d}, {a}, {b} and {c}")
+    negative = replace(a.imag, _registers=tuple(current().register() for _ in a.imag.registers))
+    neg(negative, a.imag)
+    _mma(name, d.real, a.real, b.real, c.real, a_layout, b_layout)
+    _mma(name, d.real, negative, b.imag, d.real, a_layout, b_layout)
+    _mma(name, d.imag, a.real, b.imag, c.imag, a_layout, b_layout)
+    _mma(name, d.imag, a.imag, b.real, d.imag, a_layout, b_layout)
 
 
 def _check(name: str, d: RegisterTile, a: RegisterTile, b: RegisterTile, c: RegisterTile, a_layout: str, b_layout: str) -> None:

@@ -8,8 +8,11 @@ Matrix Multiply-Accumulate Instructions", "setmaxnreg", "bar".
 
 from __future__ import annotations
 
+from typing import Any
+
 from . import moves, shared_moves
 from .builder import current, require_scope, usage
+from .complex_tiles import Complex, componentwise
 from .control import elect, lane, warp_rank_in_group
 from .descriptors import STEP_BYTES, operand
 from .global_memory import GlobalTensor
@@ -103,7 +106,10 @@ def mma_async_wait(pending: int = 0) -> None:
     current().emit(f"wgmma.wait_group.sync.aligned {pending}")
 
 
-def _mma(name: str, d: RegisterTile, a: SharedTile | RegisterTile, b: SharedTile, a_t: bool, b_k_rows: bool, scale_d: str) -> None:
+def _mma(name: str, d: Any, a: Any, b: Any, a_t: bool, b_k_rows: bool, scale_d: str, scale_a: int = 1) -> None:
+    if any(isinstance(x, Complex) for x in (d, a, b)):
+        _complex_mma(name, d, a, b, a_t, b_k_rows, scale_d)
+        return
     require_scope(name, "warpgroup")
     k = _check_shapes(name, d, a, b, a_t, b_k_rows)
     builder = current()
@@ -120,9 +126,21 @@ def _mma(name: str, d: RegisterTile, a: SharedTile | RegisterTile, b: SharedTile
     for row in range(d.height):
         registers = ", ".join(r for j in range(d.width) for r in d.base(row, j))
         for i, (descriptor, b_operand) in enumerate(steps):
-            rest = ", ".join([descriptor or _fragment(a, row, i), b_operand, scale_d if i == 0 else "1", "1", "1", *transposes])
+            rest = ", ".join(
+                [descriptor or _fragment(a, row, i), b_operand, scale_d if i == 0 else "1", str(scale_a), "1", *transposes]
+            )
             builder.emit(f"{opcode} {{{registers}}}, {rest}")
     builder.emit("wgmma.commit_group.sync.aligned")
+
+
+def _complex_mma(name: str, d: Any, a: Any, b: Any, a_t: bool, b_k_rows: bool, scale_d: str) -> None:
+    """Multiply complex matrices: four products, each a group of its own, one of them with A negated by wgmma."""
+    if not all(isinstance(x, Complex) for x in (d, a, b)):
+        raise usage(f"{name} operands must all be complex if one is, not {d}, {a} and {b}")
+    _mma(name, d.real, a.real, b.real, a_t, b_k_rows, scale_d)
+    _mma(name, d.real, a.imag, b.imag, a_t, b_k_rows, "1", -1)
+    _mma(name, d.imag, a.real, b.imag, a_t, b_k_rows, scale_d)
+    _mma(name, d.imag, a.imag, b.real, a_t, b_k_rows, "1")
 
 
 def _fragment(a: SharedTile | RegisterTile, row: int, step: int) -> str:
@@ -163,6 +181,7 @@ def _check_types(name: str, d: RegisterTile, a: SharedTile | RegisterTile, b: Sh
         raise usage(f"{name} D must be f32, or f16 for operands of f16 or fp8, not {d.dtype}")
 
 
+@componentwise
 def store(
     dst: SharedTile | SharedVector | GlobalTensor,
     src: RegisterTile | RegisterVector | SharedTile,
@@ -177,6 +196,7 @@ def store(
     moves.store("warpgroup.store", dst, src, coord, 4)
 
 
+@componentwise
 def load(
     dst: RegisterTile | RegisterVector | SharedTile,
     src: SharedTile | SharedVector | GlobalTensor,

@@ -16,8 +16,8 @@ SPACES = {
 }  # fmt: skip
 #: What makes tiles and names, or whole kernels, without an instruction of its own.
 MAKERS = {
-    "barrier", "col_vec", "row_vec", "everyone", "gl", "group", "kernel", "lcf", "lcsf", "rt", "rv", "semaphore", "semaphores",
-    "st", "sv",
+    "barrier", "cgl", "col_vec", "crt", "crv", "cst", "csv", "everyone", "gl", "group", "kernel", "lcf", "lcsf", "row_vec", "rt",
+    "rv", "semaphore", "semaphores", "st", "sv",
 }  # fmt: skip
 #: Instructions of address arithmetic, guards and constants, which go without saying.
 PLAIN = {
