@@ -24,6 +24,7 @@ from .errors import PtxError, Where
 from .isa import calls, collective, control, lane  # noqa: F401  (registers its instructions)
 from .isa.machine import NEGATED, PREDICATE, WIDE, MachineOp, lowering_of
 from .isa.refused import reason_of
+from .isa.targets import missing_target
 from .linker import Linked, link, symbols_of
 from .memory.windows import SHARED_START
 from .native import address_of
@@ -296,6 +297,8 @@ class _Decoder:
         return self.row(operand, "pred" if kind == "pred" else type_, kind in ("u64", "u128"), instruction)
 
     def lower(self, instruction: Instruction) -> lane.LaneOp | MachineOp:
+        if needed := missing_target(instruction, self.module.target):
+            raise self.refuse(instruction, f"instruction {instruction.opcode} must be for .target {needed}, not {self.module.target}")
         try:
             return self.lowered(instruction)
         except (IndexError, ValueError, AttributeError):
