@@ -23,12 +23,13 @@ from .engine import FILLS, RANK, WIDE_RANK
 from .errors import PtxError, Where
 from .isa import calls, collective, control, lane  # noqa: F401  (registers its instructions)
 from .isa.machine import NEGATED, PREDICATE, WIDE, MachineOp, lowering_of
+from .isa.operands import wrong_immediate, wrong_operand
 from .isa.refused import reason_of
 from .isa.targets import missing_target
 from .linker import Linked, link, symbols_of
 from .memory.windows import SHARED_START
 from .native import address_of
-from .ptx.module import Function, Imm, Instruction, Label, Module, Operand, Reg, Sink, Special, Symbol, Variable
+from .ptx.module import Function, Imm, Instruction, Label, Module, Operand, Reg, Sink, Special, Symbol, Variable, Vector
 from .units import (  # noqa: F401  (registers their instructions)
     async_stores,
     atomics,
@@ -188,6 +189,8 @@ class _Decoder:
         if isinstance(operand, Sink):
             return 0, WIDE if wide else PREDICATE if type_ == "pred" else 0
         if isinstance(operand, Imm):
+            if wrong := wrong_immediate(operand, type_):
+                raise self.refuse(instruction, f"{instruction.base} {wrong}")
             bits = immediate_bits(operand, type_)
             width = 64 if wide else 1 if type_ == "pred" else 32
             return self.constant_row(("imm", bits, width), Imm(bits), width), self.flags(width)
@@ -286,6 +289,8 @@ class _Decoder:
         record["pipe"], record["latency"], record["issue"] = S.PIPES.index(pipe), 0, 0
         rows = []
         for operand, kind in zip(op.outs, form.outs, strict=True):
+            if not isinstance(operand, Reg | Sink) and operand != Special("cc"):
+                raise self.refuse(instruction, f"result of {instruction.opcode} must go to a register, not to a constant")
             rows.append(self.lane_row(operand, kind, kind, instruction))
         for (operand, type_), kind in zip(op.ins, form.ins, strict=True):
             rows.append(self.lane_row(operand, type_, kind, instruction))
@@ -299,9 +304,11 @@ class _Decoder:
     def lower(self, instruction: Instruction) -> lane.LaneOp | MachineOp:
         if needed := missing_target(instruction, self.module.target):
             raise self.refuse(instruction, f"instruction {instruction.opcode} must be for .target {needed}, not {self.module.target}")
+        if wrong := wrong_operand(instruction):
+            raise self.refuse(instruction, wrong)
         try:
             return self.lowered(instruction)
-        except (IndexError, ValueError, AttributeError):
+        except (IndexError, ValueError, TypeError, AttributeError, AssertionError):
             # A lowering takes its operands as the manual lists them: some are missing here, or are of another kind.
             message = f"operands of {instruction.opcode} must be those that the manual lists, not these {len(instruction.operands)}"
             raise self.refuse(instruction, message, f'PTX ISA 9.1, "{instruction.base}"') from None
@@ -311,6 +318,9 @@ class _Decoder:
             name = instruction.operands[1].name
             if name in control.CLOCKS:
                 return control.lower_clock(instruction, name)
+            if instruction.has("v4"):
+                axes = Vector(tuple(Special(f"{name}.{axis}") for axis in "xyzw"))
+                instruction = replace(instruction, operands=(instruction.operands[0], axes))
         if instruction.has("return"):
             return calls.lower_return(instruction, self)
         if lowering := lowering_of(instruction):

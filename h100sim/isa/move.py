@@ -28,6 +28,17 @@ def mov(op: Opcode) -> Operation:
     return Operation((f"b{width}",), (op.type,), (_raw(op.type, "a"),), "alu")
 
 
+@lane_instruction("mov.[v2|v4].[b8|b16|b32|b64|u8|u16|u32|u64|s8|s16|s32|s64|f32|f64]")
+def move_vector(op: Opcode) -> Operation:
+    """Element by element."""
+    count = 2 if ".v2." in op.text else 4
+    if op.destinations != count or len(op.sources) != count:
+        raise PtxError(f"vectors of {op.text} must have {count} elements, not {op.destinations} and {len(op.sources)}")
+    bits = f"b{width_of_type(op.type)}"
+    moved = tuple(_raw(op.type, name) for name in "abcd"[:count])
+    return Operation((bits,) * count, (op.type,) * count, moved, "alu", variable=True)
+
+
 def _raw(type_: str, name: str) -> str:
     """Return the bits of a value, NaN payload included."""
     return f"{type_}_bits({name})" if type_ in ("f32", "f64") else name
