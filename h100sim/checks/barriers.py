@@ -355,11 +355,16 @@ def fenced(launch: Launch, e: Happening) -> None:
     strand = warp.strand(e.mask)
     warp.lanes.fence(strand, _FENCED_BLOCKS.get(Fence(e.a), ()))
     if e.a in _MEMORY_FENCES:
-        for scope in range(min(_MEMORY_FENCES[Fence(e.a)], launch.flags[e.pc] >> PC_SCOPE) + 1):
-            if (pending := strand.pending[scope]) is not None:
-                warp.lanes.learn(strand, pending)
-        for scope in range(min(_MEMORY_FENCES[Fence(e.a)], launch.flags[e.pc] >> PC_SCOPE) + 1):
-            strand.fenced[scope] = warp.lanes.published(strand).copy()
+        scopes = range(min(_MEMORY_FENCES[Fence(e.a)], launch.flags[e.pc] >> PC_SCOPE) + 1)
+        # Strong accesses of global memory count for the whole warp, so a fence of some lanes does, too.
+        parties = {id(party): party for party in (strand, warp.lanes.whole)}.values()
+        for party in parties:
+            for pending in (party.pending[scope] for scope in scopes):
+                if pending is not None:
+                    warp.lanes.learn(party, pending)
+        for party in parties:
+            for scope in scopes:
+                party.fenced[scope] = warp.lanes.published(strand).copy()
     warp.tick()
 
 

@@ -106,6 +106,9 @@ class Clock:
             self.foreign = np.zeros((len(_FOREIGN_BLOCKS), warps), np.int32)
         for at, block in enumerate(_FOREIGN_BLOCKS):
             known = other.columns[block, : len(members)]
+            if block == KNOWN:
+                # Through global memory a warp speaks for all its lanes.
+                known = np.maximum(known, other.columns[WARPS, : len(members)])
             self.foreign[at, members] = np.maximum(self.foreign[at, members], known)
 
     def acquire(self, place: Clock, is_same_cluster: bool, members: np.ndarray) -> None:

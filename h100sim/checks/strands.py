@@ -98,7 +98,7 @@ class Lanes:
                 return self.whole
             self.columns[mask] = new_column()
         if len(self.strands) >= STRANDS_MAX:
-            self.whole.clock.join(self.strands.pop(0).clock)
+            self._absorb(self.strands.pop(0))
         strand = self._split(mask)
         self._stamp(strand)
         self.strands.append(strand)
@@ -182,17 +182,22 @@ class Lanes:
         """All lanes synchronise: what one knows all know."""
         if self.strands:
             for strand in self.strands:
-                self.whole.clock.join(strand.clock)
-                for scope, pending in enumerate(strand.pending):
-                    if pending is not None:
-                        before = self.whole.pending[scope]
-                        self.whole.pending[scope] = pending
-                        if before is not None:
-                            pending.join(before)
+                self._absorb(strand)
             self.strands.clear()
         self.synced = self.now
         self.now += 1
         self._is_stale = True
+
+    def _absorb(self, strand: Strand) -> None:
+        """Let the warp as a whole know what a strand knows, what its fences covered and what its relaxed loads have read."""
+        whole = self.whole
+        whole.clock.join(strand.clock)
+        for ours, theirs in ((whole.fenced, strand.fenced), (whole.pending, strand.pending)):
+            for scope, clock in enumerate(theirs):
+                if clock is not None:
+                    before, ours[scope] = ours[scope], clock
+                    if before is not None and before is not clock:
+                        clock.join(before)
 
     def sync_some(self, strand: Strand) -> None:
         """The lanes of a strand synchronise."""
@@ -205,7 +210,7 @@ class Lanes:
         """Lanes end; those that are left may be all of a strand."""
         self.alive &= ~mask
         for strand in [s for s in self.strands if not self.alive & ~s.mask]:
-            self.whole.clock.join(strand.clock)
+            self._absorb(strand)
             self.strands.remove(strand)
 
 
