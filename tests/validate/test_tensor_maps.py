@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +21,18 @@ def test_about_half_of_the_calls_are_legal_and_every_rule_is_tried() -> None:
     for noun in ("address", "dims", "strides", "box", "element_strides", "rank", "oob_fill", "lower_corner"):
         assert f"tensor map {noun}" in nouns
     assert str(found).endswith("refused, 0 differences")
+
+
+def test_every_refusal_names_the_rule_and_the_value() -> None:
+    rng = np.random.default_rng(4)
+    messages = set()
+    for _ in range(4_000):
+        try:
+            tensor_maps.make_map(tensor_maps.random_call(rng))
+        except tensor_maps.TensorMapError as error:
+            messages.add(error.message)
+    assert len(messages) > 200
+    assert not [message for message in messages if not re.fullmatch(r"tensor map \S.* must be \S.*, not \S.*", message)]
 
 
 def test_a_judge_of_another_opinion_is_noticed() -> None:
