@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -263,7 +264,7 @@ def _advice(operand: _Operand, descriptor: MatrixDescriptor, boxes: list[_Box]) 
 
 
 def _changes(operand: _Operand, descriptor: MatrixDescriptor, boxes: list[_Box]) -> Iterator[tuple[str, _Operand, list[_Box]]]:
-    def with_fields(**fields: int | str) -> _Operand:
+    def with_fields(**fields: Any) -> _Operand:
         return replace(operand, bits=replace(descriptor, **fields).encode())
 
     box = boxes[-1]

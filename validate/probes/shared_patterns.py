@@ -44,7 +44,7 @@ def _shared_between_lanes(width: int) -> dict[str, np.ndarray]:
     for count in (1, 2):
         for bits in combinations(range(5), count):
             kept = [b for b in range(5) if b not in bits]
-            address = sum((_LANE >> b & 1) << i for i, b in enumerate(kept)) * width
+            address = np.sum([(_LANE >> b & 1) << i for i, b in enumerate(kept)], axis=0) * width
             found[f"lanes xor {'+'.join(str(1 << b) for b in bits)} share"] = address
     return found
 
