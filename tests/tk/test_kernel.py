@@ -310,6 +310,13 @@ def test_a_loop_left_early_is_refused():
     assert error.value.where.source == f"test_kernel.py:{line_of('for _ in tk.range' + '(4)')}"
 
 
+def test_too_few_warps_for_a_warpgroup_are_told_what_to_write():
+    with pytest.raises(UsageError) as error:
+        traced(lambda: tk.warpgroup.sync(1), warps=2)
+    assert error.value.message == "warpgroup.sync must be executed by whole warpgroups, not all warps of the CTA"
+    assert error.value.rule == "give tk.kernel warpgroups=, or leave the block that narrows the scope"
+
+
 def test_warps_do_not_use_the_registers_of_others():
     def body():
         with tk.warpgroups(0):

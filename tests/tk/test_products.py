@@ -4,6 +4,8 @@ import itertools
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from h100sim import tk
 from h100sim.errors import UsageError
@@ -78,6 +80,52 @@ def test_a_warpgroup_multiplies_registers_of_several_rows_of_base_tiles(name, a,
     right = y.astype(np.float64)
     exact = x.astype(np.float64) @ (right.T if "Bt" in name else right)
     np.testing.assert_allclose(checked(product, x, y, on=on), exact, atol=0.05 if d is tk.half else 0.02)
+
+
+@st.composite
+def warpgroup_products(draw):
+    """A call, types, shapes and swizzles that wgmma takes: fp8 has K along its rows."""
+    a, b, d = draw(
+        st.sampled_from([
+            (tk.bf16, tk.bf16, tk.fl), (tk.half, tk.half, tk.fl), (tk.half, tk.half, tk.half),
+            (tk.fp8e4m3, tk.fp8e5m2, tk.fl), (tk.fp8e5m2, tk.fp8e4m3, tk.half), (tk.fp8e4m3, tk.fp8e4m3, tk.fl),
+        ])
+    )  # fmt: skip
+    is_fp8 = a in FP8
+    name = (
+        draw(st.sampled_from(["mm", "mma"])) + "_" + (draw(st.sampled_from(["AB", "ABt", "AtB", "AtBt"])) if not is_fp8 else "ABt")
+    )
+    k = draw(st.sampled_from([32, 64, 96, 160] if is_fp8 else [16, 32, 48, 64, 128]))
+    n = draw(st.sampled_from([32, 64, 96, 256] if is_fp8 else [16, 48, 64, 80, 128]))
+    in_registers = "At" not in name and draw(st.booleans())
+    a_shape, b_shape = (k, 64) if "At" in name else (64, k), (n, k) if "Bt" in name else (k, n)
+    swizzles = [draw(st.sampled_from([w for w in (32, 64, 128) if s[1] * a.size_bytes % w == 0])) for s in (a_shape, b_shape)]
+    return name, a, b, d, n, k, a_shape, b_shape, swizzles, in_registers
+
+
+@settings(max_examples=25, deadline=None)
+@given(warpgroup_products())
+def test_a_warpgroup_multiplies_any_shape_type_and_swizzle(case):
+    name, a, b, d, n, k, a_shape, b_shape, swizzles, in_registers = case
+
+    @tk.kernel(grid=1, warpgroups=1)
+    def product(A: tk.gl(a, *a_shape), B: tk.gl(b, *b_shape), D: tk.gl(tk.fl, 64, n)):
+        right, acc = tk.st(b, *b_shape, swizzle=swizzles[1]), tk.rt(d, 16, n)
+        left = tk.rt(a, 16, k) if in_registers else tk.st(a, *a_shape, swizzle=swizzles[0])
+        tk.warpgroup.load(left, A, (0, 0))
+        tk.warpgroup.load(right, B, (0, 0))
+        tk.sync()
+        tk.warp.one(acc)
+        getattr(tk.warpgroup, name)(acc, left, right)
+        tk.warpgroup.mma_async_wait()
+        tk.warpgroup.store(D, acc, (0, 0))
+
+    x, y = normal(a_shape, a.natural, 1), normal(b_shape, b.natural, 2)
+    left, right = x.astype(np.float64), y.astype(np.float64)
+    exact = (left.T if "At" in name else left) @ (right.T if "Bt" in name else right) + name.startswith("mma")
+    # The tensor core keeps 13 fraction bits in fp8 sums; an f16 accumulator rounds every step of K.
+    tolerance = 0.06 * k**0.5 if d is tk.half else 2e-4 * k if a in FP8 else 1e-5 * k
+    np.testing.assert_allclose(checked(product, x, y), exact, atol=tolerance)
 
 
 def tiles(a, b, d=("f32", 16, 16), name="mma_AB"):
