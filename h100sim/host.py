@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 #: Events after which trace="auto" keeps no more ISSUED events (72 bytes each).
 _MOST_INSTRUCTION_EVENTS = 1 << 24
 #: Events that the checks get at a time, while the machine makes the next ones.
-_CHECKED_AT_ONCE = 1 << 14
+_CHECKED_AT_ONCE = 1 << 15
 #: CTAs of a launch: a record of each is kept.
 _MOST_CTAS = 1 << 22
 _VALUES = ("exact", "none")

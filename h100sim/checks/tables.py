@@ -3,8 +3,8 @@
 *Entries* are accesses. *Records* say which bytes of a 32-byte granule an entry touched last; a granule has a list of
 them. Memory is bounded: entries and records exist only while a record is the last access to its bytes (by its
 reader), shared memory is forgotten when its cluster ends, global memory starts over when more than :data:`PAGES_MAX`
-pages of 8 KiB or :data:`RECORDS_MAX` records are in use, and a granule of global memory remembers at most
-:data:`GLOBAL_READERS` reads.
+pages of 8 KiB, :data:`RECORDS_MAX` records (12 bytes each) or :data:`ENTRIES_MAX` entries (120 bytes each) are in use,
+and a granule of global memory remembers at most :data:`GLOBAL_READERS` reads.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ GRANULE_BYTES = 32
 GRANULES = (0x400 + 232_448) // GRANULE_BYTES + 8
 PAGE_GRANULES = 256
 PAGES_MAX = 1 << 14
-RECORDS_MAX = 1 << 24
+RECORDS_MAX = 1 << 23
+ENTRIES_MAX = 1 << 20
 GLOBAL_READERS = 4
 
 _ENTRIES_AT_ONCE = 16
@@ -93,6 +94,8 @@ def build(is_strict: bool) -> Tables:
 
 def with_room(t: Tables, records: int, pages: int) -> Tables:
     """Return the tables with room for as many new records and global pages, and for the entries of one event."""
+    if t.scalars[ENTRIES_FREE] < _ENTRIES_AT_ONCE and len(t.entries) >= ENTRIES_MAX:
+        forget_global(t)
     if t.scalars[ENTRIES_FREE] < _ENTRIES_AT_ONCE:
         t = _more_entries(t, len(t.entries))
     if (pages and t.scalars[PAGES] + pages > PAGES_MAX) or (t.scalars[RECORDS_FREE] < records and len(t.records) >= RECORDS_MAX):
@@ -116,22 +119,31 @@ def with_slots(t: Tables, slots: int) -> Tables:
 
 def forget_global(t: Tables) -> None:
     """Forget every access to global memory."""
-    for head in t.page_heads[t.page_heads >= 0]:
-        record = int(head)
-        while record >= 0:
-            entry, following = int(t.records[record, 0]), int(t.records[record, 2])
-            t.entries[entry, KEPT] -= 1
-            if t.entries[entry, KEPT] == 0:
-                t.entries[entry, NEXT] = t.scalars[ENTRY_HEAD]
-                t.scalars[ENTRY_HEAD] = entry
-                t.scalars[ENTRIES_FREE] += 1
-            t.records[record, 2] = t.scalars[RECORD_HEAD]
-            t.scalars[RECORD_HEAD] = record
-            t.scalars[RECORDS_FREE] += 1
-            record = following
+    found = []
+    following = t.page_heads[t.page_heads >= 0]
+    while len(following):
+        found.append(following)
+        following = t.records[following, 2]
+        following = following[following >= 0]
+    if found:
+        records = np.concatenate(found)
+        entries, counts = np.unique(t.records[records, 0], return_counts=True)
+        t.entries[entries, KEPT] -= counts
+        unused = entries[t.entries[entries, KEPT] == 0]
+        _chain(t.records[:, 2], records, t.scalars, RECORD_HEAD, RECORDS_FREE)
+        _chain(t.entries[:, NEXT], unused, t.scalars, ENTRY_HEAD, ENTRIES_FREE)
     t.page_heads[:] = -1
     t.page_keys[:] = -1
     t.scalars[PAGES] = 0
+
+
+def _chain(following: np.ndarray, members: np.ndarray, scalars: np.ndarray, head: int, free: int) -> None:
+    """Put members in front of a list of free ones."""
+    if len(members):
+        following[members[:-1]] = members[1:]
+        following[members[-1]] = scalars[head]
+        scalars[head] = members[0]
+        scalars[free] += len(members)
 
 
 def _padded(array: np.ndarray, more: int) -> np.ndarray:

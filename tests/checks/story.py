@@ -79,13 +79,17 @@ class Story:
         """End all CTAs and return what the checker finds, fed in chunks of ``chunk`` events."""
         self.end()
         checker = self.checker(mode)
+        self.feed(checker, chunk)
+        return checker.finish()
+
+    def feed(self, checker: Checker, chunk=None) -> None:
+        """Feed the events so far, in chunks of ``chunk``."""
         events = np.array(self.events, EVENT)
         lanes = np.array(self.lanes, np.int64).reshape(-1, 32)
         warps = np.array([(w // self.warps, w % self.warps, 0, 0) for w in range(self.warps * self.ctas)], WARP_INFO)
         ctas = np.array([(c, c, 0, 0, c // self.cluster, c % self.cluster) for c in range(self.ctas)], CTA_INFO)
         for start in range(0, len(events), chunk or len(events)):
             checker.feed(events[start : start + (chunk or len(events))], lanes, warps, ctas, lanes_start=0)
-        return checker.finish()
 
     def found(self, mode="on") -> list[tuple[str, str]]:
         """Return (kind, message) of every hazard."""

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from story import GLOBAL, Story
 
+from h100sim.checks import tables
 from h100sim.trace import Access, Copy, Fence
 
 A, B = 0x1000, 0x2000
@@ -309,3 +310,35 @@ def test_chunks_and_growing_tables_do_not_change_what_is_found() -> None:
     whole = [str(h) for h in story().hazards()]
     assert whole
     assert [str(h) for h in story().hazards(chunk=37)] == whole
+
+
+def test_global_memory_is_forgotten_when_its_tables_are_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is invented by it, and what comes later is found as before."""
+    monkeypatch.setattr(tables, "PAGES_MAX", 128)
+    monkeypatch.setattr(tables, "ENTRIES_MAX", 0)
+    s = Story(warps=2, ctas=2)
+    for page in range(300):
+        s.write_global(0, GLOBAL + 8192 * page)
+    s.write_global(2, GLOBAL)
+    s.write_global(0, GLOBAL + 8192 * 300)
+    s.write_global(2, GLOBAL + 8192 * 300)
+    (hazard,) = s.hazards()
+    assert hazard.kind == "race" and hazard.second.first_byte == GLOBAL + 8192 * 300
+
+
+def test_free_records_and_entries_stay_whole_when_global_memory_is_forgotten() -> None:
+    s = Story(warps=2)
+    for page in range(50):
+        s.write_global(page % 2, GLOBAL + 8192 * page, key=page)
+        s.read_global(page % 2, GLOBAL + 8192 * page, key=page)
+    checker = s.checker()
+    s.feed(checker)
+    t = checker.launch.tables
+    before = int(t.scalars[tables.RECORDS_FREE]), int(t.scalars[tables.ENTRIES_FREE])
+    tables.forget_global(t)
+    assert t.scalars[tables.RECORDS_FREE] == len(t.records) > before[0]
+    assert t.scalars[tables.ENTRIES_FREE] == len(t.entries) > before[1]
+    chained, record = 0, int(t.scalars[tables.RECORD_HEAD])
+    while record >= 0:
+        chained, record = chained + 1, int(t.records[record, 2])
+    assert chained == t.scalars[tables.RECORDS_USED]
