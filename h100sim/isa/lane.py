@@ -15,6 +15,7 @@ Spec: PTX ISA 9.1, "Instructions". Which opcodes exist: ptxas 13.0 for sm_90a.
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import itertools
 import os
@@ -35,6 +36,9 @@ from .lane_text import Slot, function_text, width_of_type
 
 #: What executes a lane operation; each has its own rate and latency.
 PIPES = ("alu", "fma", "fmaheavy", "imad", "half", "f64", "mufu", "cvt")
+
+#: How many legal forms an error names.
+_NAMED_FORMS = 6
 
 _FAMILIES = (
     "move",
@@ -161,7 +165,7 @@ def forms() -> dict[str, tuple[str, ...]]:
 
 @cache
 def operation(text: str, destinations: int = 1, sources: tuple[Operand, ...] = ()) -> Operation:
-    """Return what an opcode computes. PtxError if sm_90a has no such form.
+    """Return what an opcode computes. PtxError, which names the forms most like it, if sm_90a has no such form.
 
     ptxas takes rounding, .ftz and .sat in any order, so an opcode that is not in the table is looked up without its
     order.
@@ -169,8 +173,18 @@ def operation(text: str, destinations: int = 1, sources: tuple[Operand, ...] = (
     name = text if text in _table() else _any_order().get(_unordered(text))
     base = text.split(".")[0]
     if name is None:
-        raise PtxError(f"opcode must be a form of {base} that sm_90a has, not {text}")
+        raise PtxError(_no_such_form(base, text))
     return _table()[name](Opcode(name, base, tuple(name.split(".")[1:]), destinations, sources))
+
+
+def _no_such_form(base: str, text: str) -> str:
+    """Return the message for an opcode that is not there: all forms of its base if they are few, else the likest."""
+    legal = forms().get(base)
+    if legal is None:
+        return f"opcode must be one that works on registers alone ({', '.join(forms())}), not {text}"
+    named = legal if len(legal) <= _NAMED_FORMS else difflib.get_close_matches(text, legal, _NAMED_FORMS, 0)
+    like = "" if len(named) == len(legal) else f"{len(legal)}, among them "
+    return f"opcode must be a form of {base} that sm_90a has ({like}{', '.join(named)}), not {text}"
 
 
 def _unordered(text: str) -> tuple[str, ...]:

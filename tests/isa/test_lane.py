@@ -58,9 +58,7 @@ def register_file(**rows: np.ndarray) -> RegisterFile:
 
 
 def names_of(op: lane.LaneOp) -> list[str]:
-    return [
-        o.register.name if isinstance(o, Reg) else getattr(o, "name", "") for o in (*op.outs, *(i for i, _ in op.ins))
-    ]
+    return [o.register.name if isinstance(o, Reg) else getattr(o, "name", "") for o in (*op.outs, *(i for i, _ in op.ins))]
 
 
 def execute(op: lane.LaneOp, file: RegisterFile, mask: int = FULL, interpreted: bool = False) -> RegisterFile:
@@ -101,12 +99,31 @@ def test_leaves_other_instructions_to_the_machine():
         assert lane.lower(instruction(opcode)) is None
 
 
+def _no_form(opcode: str, like: str) -> str:
+    return f"opcode must be a form of {opcode.split('.')[0]} that sm_90a has ({like}), not {opcode}"
+
+
 @pytest.mark.parametrize(
     ("opcode", "operands", "message"),
     [
-        ("add.foo.s32", 3, "opcode must be a form of add that sm_90a has, not add.foo.s32"),
-        ("min.relu.u32", 3, "opcode must be a form of min that sm_90a has, not min.relu.u32"),
-        ("cvt.rn.f32.f32", 2, "opcode must be a form of cvt that sm_90a has, not cvt.rn.f32.f32"),
+        (
+            "add.foo.s32",
+            3,
+            _no_form("add.foo.s32", "58, among them add.s32, add.f32, add.cc.s32, add.sat.s32, add.ftz.f32, add.ftz.sat.f32"),
+        ),
+        (
+            "min.relu.u32",
+            3,
+            _no_form("min.relu.u32", "43, among them min.relu.s32, min.relu.s16x2, min.u32, min.s32, min.f32, min.ftz.f32"),
+        ),
+        (
+            "cvt.rn.f32.f32",
+            2,
+            _no_form(
+                "cvt.rn.f32.f32",
+                "857, among them cvt.rni.f32.f32, cvt.rn.tf32.f32, cvt.rna.tf32.f32, cvt.rn.f32.u32, cvt.rn.f32.s32, cvt.rzi.f32.f32",
+            ),
+        ),
         ("add.s32", 2, "add.s32 must have 1 destinations and 2 sources, not 1 and 1"),
         ("add.s64", 3, "register r0 of add.s64 must hold .s64, not .b32"),
         ("setp.lt.s32", 3, "register r0 of setp.lt.s32 must hold .pred, not .b32"),
@@ -174,9 +191,7 @@ def test_logic_on_predicates_works_on_whole_masks():
 def test_mov_packs_and_unpacks(interpreted):
     wide = LANES.astype(np.uint64) << np.uint64(36) | np.uint64(5)
     unpack = lane.lower(instruction("mov.b64", Vector((r("lo"), r("hi"))), register("d", "b64")))
-    file = execute(
-        unpack, register_file(lo=np.zeros(32, np.uint32), hi=np.zeros(32, np.uint32), d=wide), interpreted=interpreted
-    )
+    file = execute(unpack, register_file(lo=np.zeros(32, np.uint32), hi=np.zeros(32, np.uint32), d=wide), interpreted=interpreted)
     assert np.array_equal(file.row("lo"), np.full(32, 5)) and np.array_equal(file.row("hi"), LANES << 4)
     pack = lane.lower(instruction("mov.b64", register("d", "b64"), Vector((r("hi"), r("lo")))))
     execute(pack, file, interpreted=interpreted)
@@ -194,9 +209,7 @@ def test_mov_unpacks_four_halves_and_b128():
     values = np.arange(32, dtype=np.uint64)
     file = register_file(q=np.zeros(64, np.uint64), lo=values, hi=values + np.uint64(1000))
     execute(pack, file, 0x7FFFFFFF)
-    assert np.array_equal(file.row("q")[:31], values[:31]) and np.array_equal(
-        file.row("q")[32:63], values[:31] + np.uint64(1000)
-    )
+    assert np.array_equal(file.row("q")[:31], values[:31]) and np.array_equal(file.row("q")[32:63], values[:31] + np.uint64(1000))
     assert file.row("q")[31] == file.row("q")[63] == 0
 
 
@@ -226,9 +239,7 @@ def test_carry_chains_add_128_bits(interpreted):
         assert (Special("cc") in op.outs) == (k < 3) and ((Special("cc"), "pred") in op.ins) == (k > 0)
         execute(op, file, interpreted=interpreted)
     for x in range(32):
-        whole = [
-            sum(int(rows[k][x]) << 32 * k for k in range(4)) for rows in (a, b, [file.row(f"d{k}") for k in range(4)])
-        ]
+        whole = [sum(int(rows[k][x]) << 32 * k for k in range(4)) for rows in (a, b, [file.row(f"d{k}") for k in range(4)])]
         assert whole[2] == (whole[0] + whole[1]) % 2**128
 
 

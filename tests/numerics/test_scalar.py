@@ -50,8 +50,10 @@ def test_the_table_of_lop3_is_an_int():
 
 
 def test_says_what_is_wrong():
-    with pytest.raises(PtxError, match=r"^opcode must be a form of add that sm_90a has, not add\.foo\.s32"):
-        scalar("add.foo.s32", np.uint32(1), np.uint32(2))
+    with pytest.raises(PtxError, match=r"^opcode must be a form of ex2 that sm_90a has \(ex2\.approx\.ftz\.f32, .*\), not ex2\.f32"):
+        scalar("ex2.f32", np.uint32(1))
+    with pytest.raises(PtxError, match=r"^opcode must be one that works on registers alone \(abs, add, .*\), not ld\.global\.u32"):
+        scalar("ld.global.u32", np.uint32(1))
     with pytest.raises(PtxError, match=r"^add\.s32 must have 2 operands, not 1"):
         scalar("add.s32", np.uint32(1))
     with pytest.raises(TypeError, match=r"^operand of add\.f32 must hold bits or values of \.f32, not float64"):
