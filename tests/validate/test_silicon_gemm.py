@@ -16,15 +16,11 @@ LARGEST_DEVIATION = 0.35
 
 #: Whose cycles are further off, and why: these are compared bit for bit only.
 _LOADS = "ordinary loads: ptxas starts them together, the text uses each at once"
-_ROWS = "long rows of register arithmetic: ptxas mixes what the text does one after the other"
 _STORES = "C goes from registers straight to global memory, in pieces of a line"
 CYCLES_ARE_FURTHER_OFF = {
     "attention_delta": _LOADS,
     "gemm_1_mma_sync": _LOADS,
     "gemm_2_wgmma": _LOADS,
-    "layernorm": _ROWS,
-    "linear_attention": _ROWS,
-    "softmax": _ROWS,
     "gemm_5_two_consumers": _STORES,
     "gemm_6_multicast": _STORES,
     "gemm_7_persistent": _STORES,
