@@ -19,8 +19,11 @@ if TYPE_CHECKING:
     from .layouts import fragment as fragment
     from .layouts import operand_addresses as operand_addresses
     from .memory.global_memory import GlobalMemory as GlobalMemory
+    from .numerics.mma_sync import mma_sparse as mma_sparse
+    from .numerics.mma_sync import mma_sync as mma_sync
     from .numerics.scalar import scalar as scalar
     from .numerics.wgmma import wgmma as wgmma
+    from .numerics.wgmma import wgmma_sparse as wgmma_sparse
     from .tma import TensorMap as TensorMap
     from .tma import tma_load as tma_load
     from .tma import tma_store as tma_store
@@ -31,6 +34,9 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "wgmma": ".numerics.wgmma",
+    "wgmma_sparse": ".numerics.wgmma",
+    "mma_sync": ".numerics.mma_sync",
+    "mma_sparse": ".numerics.mma_sync",
     "scalar": ".numerics.scalar",
     "operand_addresses": ".layouts",
     "fragment": ".layouts",
