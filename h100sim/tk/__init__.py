@@ -6,7 +6,7 @@ Operations put their destination first and are named by who executes them: ``tma
 arrival.
 """
 
-from . import cluster, tma, warp, warpgroup
+from . import cluster, pdl, tma, warp, warpgroup
 from .builder import MAX_SHARED_BYTES
 from .choices import maximum, minimum, select, var
 from .complex_tiles import Complex, cgl, crt, crv, cst, csv
@@ -115,6 +115,7 @@ __all__ = [
     "maximum",
     "minimum",
     "otherwise",
+    "pdl",
     "phasebits",
     "ptx",
     "range",

@@ -21,6 +21,7 @@ SPACES: dict[str, ModuleType | type] = {
     "tk.tma": tk.tma,
     "tk.tma.cluster": tk.tma.cluster,
     "tk.cluster": tk.cluster,
+    "tk.pdl": tk.pdl,
 }
 
 

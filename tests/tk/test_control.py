@@ -202,6 +202,19 @@ def test_waits_can_ask_and_arrive(on):
     assert list(checked(ask, on=on)[0]) == [0, 1, 1]
 
 
+def test_dependent_launches_are_marked(on):
+    @tk.kernel(grid=1, warps=1)
+    def dependent(X: tk.gl(tk.fl, 16, 16), Y: tk.gl(tk.fl, 16, 16)):
+        tile = tk.rt(tk.fl, 16, 16)
+        tk.pdl.wait()
+        tk.warp.load(tile, X, (0, 0))
+        tk.pdl.arrive()
+        tk.warp.store(Y, tile, (0, 0))
+
+    x = normal((16, 16))
+    np.testing.assert_array_equal(checked(dependent, x, on=on), x)
+
+
 def loop(body):
     def wrapped():
         for _ in tk.range(3):

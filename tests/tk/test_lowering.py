@@ -12,7 +12,7 @@ from h100sim.tk.shared_maps import BINARY, FILLS, UNARY
 
 SPACES = {
     "tk": tk, "tk.warp": tk.warp, "tk.warpgroup": tk.warpgroup, "tk.tma": tk.tma, "tk.tma.cluster": tk.tma.cluster,
-    "tk.cluster": tk.cluster, "tk.group": Group,
+    "tk.cluster": tk.cluster, "tk.pdl": tk.pdl, "tk.group": Group,
 }  # fmt: skip
 #: What makes tiles and names, or whole kernels, without an instruction of its own.
 MAKERS = {
@@ -218,6 +218,7 @@ EXAMPLES = {
         "wait": lambda w: tk.cluster.wait(),
         "sync": lambda w: tk.cluster.sync(),
     },
+    "tk.pdl": {"arrive": lambda w: tk.pdl.arrive(), "wait": lambda w: tk.pdl.wait()},
     "tk.group": {
         **{name: (lambda w, name=name: getattr(tk.group(4), name)(w.s)) for name in FILLS},
         **{name: (lambda w, name=name: getattr(tk.group(4), name)(w.s, w.s2)) for name in UNARY},
