@@ -161,10 +161,11 @@ TMA_REFUSED = _fault(
     KernelError, "{op} {more}", "Data Movement and Conversion Instructions: Tensor copy", lambda m, a, b, c: _tma_text(a)
 )
 TMA_ALIGN = _fault(MisalignedAddress, "{op} shared address must be a multiple of {b}, not {a:#x}", "cp.async.bulk.tensor")
-MBARRIER_ELSEWHERE = _fault(
+TENSOR_MAP_MODE = _fault(
     IllegalInstruction,
-    "{op} mbarrier must lie in the CTA that is written, of rank {b}, not in that of rank {a}",
-    "Data Movement and Conversion Instructions: Asynchronous copy",
+    "{op} must use a tensor map of its own mode, {more}",
+    "Tensor-map",
+    lambda machine, a, b, c: "im2col, not a tiled one" if b else "tiled, not one of im2col",
 )
 ASYNC_WITHOUT_CLUSTER = _fault(
     IllegalInstruction,

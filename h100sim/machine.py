@@ -274,6 +274,7 @@ class Machine:
             "total_smem_size": self.program.static_shared_bytes + launch.shared_bytes,
             "aggr_smem_size": self.program.static_shared_bytes + launch.shared_bytes + SHARED_START,
             "dynamic_smem_size": launch.shared_bytes,
+            "current_graph_exec": 0,
             "reserved_smem_offset_begin": 0,
             "reserved_smem_offset_end": SHARED_START,
             "reserved_smem_offset_cap": SHARED_START,
@@ -471,9 +472,11 @@ class Machine:
         c = self.context
         address = int(c["error_a"])
         raw = self.read_bytes(address, 128)
+        if raw is None or len(raw) < 128:
+            c["error"], c["error_a"], c["error_b"] = faults.OUT_OF_RANGE_GLOBAL, address, 128
+            self.flush()
+            raise faults.error_of(self)
         try:
-            if raw is None:
-                raise ValueError("no such memory")
             plan = TensorMap.decode(raw).plan
         except (ValueError, H100SimError):
             c["error"], c["error_a"] = faults.TENSOR_MAP_INVALID, address
@@ -494,12 +497,12 @@ class Machine:
         c["n_plans"] = n + 1
 
     def read_bytes(self, address: int, size: int) -> bytes | None:
-        """Return bytes at a generic address of global or parameter space, or None."""
-        from .memory.windows import PARAM_WINDOW, WINDOW_BYTES
+        """Return bytes at a generic address of global, constant or parameter space, or None."""
+        from .memory.windows import CONST_WINDOW, PARAM_WINDOW, WINDOW_BYTES
 
-        if PARAM_WINDOW <= address < PARAM_WINDOW + WINDOW_BYTES:
-            offset = address - PARAM_WINDOW
-            return self.launch.parameters[offset : offset + size]
+        for window, held in ((PARAM_WINDOW, self.launch.parameters), (CONST_WINDOW, self.constants)):
+            if window <= address < window + WINDOW_BYTES:
+                return held[address - window : address - window + size]
         try:
             return self.memory.view(address, size).tobytes()
         except H100SimError:

@@ -24,7 +24,7 @@ from .errors import PtxError, Where
 from .isa import calls, collective, control, lane  # noqa: F401  (registers its instructions)
 from .isa.machine import NEGATED, PREDICATE, WIDE, MachineOp, lowering_of
 from .isa.operands import wrong_immediate, wrong_operand
-from .isa.refused import reason_of
+from .isa.refused import is_refused, reason_of
 from .isa.targets import missing_target
 from .linker import Linked, link, symbols_of
 from .memory.windows import SHARED_START
@@ -56,7 +56,7 @@ LAUNCH_CONSTANTS = (
     "cluster_nctaid.x", "cluster_nctaid.y", "cluster_nctaid.z", "cluster_nctarank",
     "nclusterid.x", "nclusterid.y", "nclusterid.z", "is_explicit_cluster",
     "total_smem_size", "dynamic_smem_size", "aggr_smem_size", "reserved_smem_offset_begin", "reserved_smem_offset_end",
-    "reserved_smem_offset_cap", "WARP_SZ",
+    "reserved_smem_offset_cap", "WARP_SZ", "current_graph_exec",
     "tid.w", "ntid.w", "ctaid.w", "nctaid.w",
 )  # fmt: skip
 
@@ -204,7 +204,7 @@ class _Decoder:
             if operand.name in FILLS:
                 return self.fill_row(operand.name), 0
             if operand.name in LAUNCH_CONSTANTS or operand.name.startswith("envreg"):
-                width = 64 if wide else 32
+                width = 64 if wide else 1 if type_ == "pred" else 32
                 return self.constant_row(("launch", operand.name, width), ("launch", operand.name), width), self.flags(width)
             raise self.refuse(instruction, f"special register %{operand.name} is not supported")
         raise self.refuse(instruction, f"operand {operand} is not supported here")
@@ -323,11 +323,24 @@ class _Decoder:
                 instruction = replace(instruction, operands=(instruction.operands[0], axes))
         if instruction.has("return"):
             return calls.lower_return(instruction, self)
+        if is_refused(instruction.opcode):
+            raise self.refuse(instruction, reason_of(instruction.opcode))
         if lowering := lowering_of(instruction):
             return lowering(instruction, self)
         if op := lane.lower(instruction):
             return op
         raise self.refuse(instruction, reason_of(instruction.opcode))
+
+    def lower_and_check(self, instruction: Instruction) -> lane.LaneOp | MachineOp:
+        """Lower an instruction and look for a row for each of its operands."""
+        op = self.lower(instruction)
+        if isinstance(op, MachineOp):
+            for operand, type_ in (*((out, "") for out in op.outs), *op.ins):
+                self.row(operand, type_, width_of_type(type_) == 64, instruction)
+        else:
+            for (operand, type_), kind in zip(op.ins, op.form.ins, strict=True):
+                self.lane_row(operand, type_, kind, instruction)
+        return op
 
     def decode_machine(
         self, instruction: Instruction, op: MachineOp, record: np.void, guard_input: list[int]
@@ -408,6 +421,20 @@ def decode(module: Module, function: Function) -> Program:
         # What lowers an operation does not know which file it came from.
         error.where = replace(error.where, file=error.where.file or module.filename)
         raise
+
+
+def lower_by_line(module: Module, function: Function) -> dict[int, lane.LaneOp | MachineOp | PtxError | None]:
+    """Return how the instructions of an entry are run, by their lines, without compiling anything: None is a branch, a PtxError
+    says why one is refused. Raises PtxError if the function cannot be linked."""
+    decoder = _Decoder(module, link(module, function))
+    found: dict[int, lane.LaneOp | MachineOp | PtxError | None] = {}
+    for pc, instruction in enumerate(decoder.function.instructions):
+        decoder.pc = pc
+        try:
+            found[instruction.line] = None if instruction.base == "bra" else decoder.lower_and_check(instruction)
+        except PtxError as error:
+            found[instruction.line] = error
+    return found
 
 
 def set_latencies(program: Program, model: DeviceModel) -> None:

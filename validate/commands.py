@@ -80,6 +80,11 @@ def _parser() -> argparse.ArgumentParser:
     lessons.add_argument("--out", type=Path, help="folder for the results")
     lessons.set_defaults(run=_lessons)
 
+    table = commands.add_parser("coverage", help="write the table of instructions, or ask ptxas about every form of them")
+    table.add_argument("--out", type=Path, help="file for the table; else it is printed")
+    table.add_argument("--assemble", action="store_true", help="ask ptxas, and keep what it refuses in tests/data/ptxas_forms.json")
+    table.set_defaults(run=_coverage)
+
     report = commands.add_parser("report", help="compare the simulator with the committed captures")
     report.set_defaults(run=_report)
 
@@ -89,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--seed", type=int, default=0)
     for command in (probe, captured, maps):
         command.add_argument("--out", type=Path, help="folder for the results")
-    for command in (probe, captured, maps, both, inputs, speed, lessons, report):
+    for command in (probe, captured, maps, both, inputs, speed, lessons, table, report):
         command.add_argument("--json", action="store_true")
     return parser
 
@@ -228,6 +233,20 @@ def _run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
         for name, r in results.items()
     }
     return int(not same), {"status": "same" if same else "different", "config": whole, "outputs": facts}
+
+
+def _coverage(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
+    from .coverage import assembler, table
+
+    if options.assemble:
+        assembler.assemble(assembler.every_form())
+    text = table.markdown()
+    if options.out:
+        options.out.write_text(text)
+    elif not options.json:
+        print(text, end="")
+    counts = {"forms": len(assembler.every_form()), "refused_by_ptxas": len(assembler.refusals())}
+    return 0, {"status": "clean", "path": str(options.out or ""), **counts}
 
 
 def _report(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:

@@ -126,6 +126,8 @@ class Operation:
 
 Family = Callable[[Opcode], Operation]
 _opcodes: dict[str, Family] = {}
+#: The patterns of each family function, as they are written.
+PATTERNS: dict[Family, list[str]] = {}
 
 
 def expand(pattern: str) -> Iterator[str]:
@@ -139,6 +141,7 @@ def lane_instruction(*patterns: str) -> Callable[[Family], Family]:
     """Register a family function for every opcode of the patterns."""
 
     def register(family: Family) -> Family:
+        PATTERNS.setdefault(family, []).extend(patterns)
         for opcode in itertools.chain.from_iterable(map(expand, patterns)):
             assert opcode not in _opcodes, f"opcode {opcode} is in two tables"
             _opcodes[opcode] = family

@@ -28,11 +28,11 @@ def mov(op: Opcode) -> Operation:
     return Operation((f"b{width}",), (op.type,), (_raw(op.type, "a"),), "alu")
 
 
-@lane_instruction("mov.[v2|v4].[b8|b16|b32|b64|u8|u16|u32|u64|s8|s16|s32|s64|f32|f64]")
+@lane_instruction("mov.[v2|v4].[b16|b32|u16|u32|s16|s32|f32]", "mov.v2.[b64|u64|s64|f64]")
 def move_vector(op: Opcode) -> Operation:
     """Element by element."""
     count = 2 if ".v2." in op.text else 4
-    if op.destinations != count or len(op.sources) != count:
+    if op.sources and (op.destinations != count or len(op.sources) != count):
         raise PtxError(f"vectors of {op.text} must have {count} elements, not {op.destinations} and {len(op.sources)}")
     bits = f"b{width_of_type(op.type)}"
     moved = tuple(_raw(op.type, name) for name in "abcd"[:count])

@@ -9,6 +9,8 @@ _LATER = "must be one that sm_90a has, not {opcode}, which needs sm_100 or later
 _TEXTURE = "must be one that is simulated, not {opcode}: textures and surfaces are not"
 _VIDEO = "must be one that is simulated, not {opcode}: video instructions are not"
 _SEVERAL = "must be one that is simulated, not {opcode}: memory of several GPUs (multimem) is not"
+_STACK = "must be one that is simulated, not {opcode}: a stack that grows is not"
+_RUNTIME = "must be one that is simulated, not {opcode}: access properties of the runtime are not"
 _SYNC = "must have .sync, not be {opcode}: sm_70 and later have no other form"
 
 #: What an instruction must be, by its base mnemonic or by more of its opcode.
@@ -18,6 +20,8 @@ _REASONS = {
     **{f"v{name}{count}": _VIDEO for name in ("add", "sub", "avrg", "absdiff", "min", "max", "set") for count in ("", "2", "4")},
     **dict.fromkeys(("vshl", "vshr", "vmad"), _VIDEO),
     "multimem": _SEVERAL,
+    **dict.fromkeys(("alloca", "stacksave", "stackrestore"), _STACK),
+    "createpolicy.cvt": _RUNTIME,
     **dict.fromkeys(("shfl", "vote"), _SYNC),
 }
 

@@ -96,7 +96,8 @@ def parse_mma(opcode: str) -> MmaInstruction:
     m, n, k = (int(text) for text in match.groups()[1:4])
     parts = match[5].split(".")[1:]
     satfinite = "satfinite" in parts
-    types = [part for part in parts if part != "satfinite"]
+    is_double = "f64" in parts
+    types = [part for part in parts if part != "satfinite" and not (is_double and part == "rn")]
     if len(types) < 4 or tuple(types[:3]) not in MMA_TYPES:
         legal = ", ".join(".".join((*triple, triple[0])) for triple in sorted(MMA_TYPES))
         raise wrong("mma.sync types of D, A, B and C", f"be one of {legal}", ".".join(types))

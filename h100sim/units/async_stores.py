@@ -5,8 +5,8 @@ Each lane's store is an operation of its own in the generic proxy; those of one 
 Spec: PTX ISA 9.1, "Data Movement and Conversion Instructions: st.async", "Parallel Synchronization and Communication Instructions:
 red.async". Measured: results of every operation in validate/silicon/cluster_store_bits.json; packets of the cluster's network in
 validate/silicon/shared_wavefronts.json, ``st.async``; without clusters st.async is an illegal instruction,
-validate/silicon/async_stores.json. Assumed: so is red.async; a store arrives as much later as the barrier of a cluster
-opens after the last arrival.
+validate/silicon/async_stores.json; which mbarrier completes, validate/silicon/tma_limits.json. Assumed: so is red.async; a store
+arrives as much later as the barrier of a cluster opens after the last arrival.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..trace import Copy, Event
 from .atomics import OPERATIONS, format_of, modify
 from .load_store import address_operand, element_bytes, network_time, vector_length
 from .mbarriers import cta_and_offset, find
-from .tma_engine import finish_load, has_room
+from .tma_engine import barrier_offset, finish_load, has_room
 
 _ISSUED = int(Event.TMA_ISSUED)
 _STORE, _REDUCE = int(Copy.ASYNC_STORE), int(Copy.ASYNC_REDUCE)
@@ -69,12 +69,10 @@ def issue(regs, mask, ops, ctx):
             return fail(ctx, faults.MISALIGNED, address, total, SHARED)
         if at + total > c.shared_size:
             return fail(ctx, faults.OUT_OF_RANGE_SHARED, at, total, c.shared_size)
-        bslot, barrier = cta_and_offset(ctx, cta, get(regs, operand(ops, 1 + ins.imm3), lane) + ins.imm1)
-        m = find(ctx, bslot, barrier)
+        barrier = barrier_offset(ctx, get(regs, operand(ops, 1 + ins.imm3), lane) + ins.imm1)
+        m = find(ctx, slot, barrier)
         if m < 0:
             return fail(ctx, faults.MBARRIER_UNINITIALISED, barrier, 0, 0)
-        if bslot != slot:
-            return fail(ctx, faults.MBARRIER_ELSEWHERE, S.ctas(ctx)[bslot].cluster_rank, S.ctas(ctx)[slot].cluster_rank, 0)
         n = new_async(ctx, kind)
         A = S.asyncs(ctx)[n]
         A.mbarrier, A.shared, A.lane, A.bytes, A.multicast = barrier, at, lane, total, 0

@@ -3,6 +3,8 @@
 One handler issues them all. Loads (global to shared) and copies between CTAs complete on an mbarrier of the CTA that they
 write to; stores and reductions of global memory complete with a bulk group.
 
+A size that is no multiple of 16 is an error, where silicon drops the odd bytes without a word.
+
 Spec: PTX ISA 9.1, "cp.async.bulk", "cp.reduce.async.bulk", "cp.async.bulk.prefetch". Measured: sums and orders of every type
 in tests/data/tma_reduction.npz and validate/silicon/cluster_store_bits.json: sums of f32 keep subnormal numbers, although the
 manual says that they are flushed.
@@ -29,8 +31,10 @@ from .tma_engine import (
     BULK_STORE,
     CLUSTER_REDUCE,
     PREFETCH,
+    barrier_offset,
     finish_load,
     finish_store,
+    first_destination,
     has_room,
     is_destination,
     is_store,
@@ -95,11 +99,11 @@ def misplaced(ctx, kind, dst, src, size):
     elif kind != PREFETCH and global_pointer(ctx, dst, size) == 0:
         fail(ctx, faults.OUT_OF_RANGE_GLOBAL, dst, size, 0)
         return True
-    if kind in (BULK_LOAD, PREFETCH):
+    if kind == BULK_LOAD:
         if global_pointer(ctx, src, size) == 0:
             fail(ctx, faults.OUT_OF_RANGE_GLOBAL, src, size, 0)
             return True
-    else:
+    elif kind != PREFETCH:
         slot, at = cta_and_offset(ctx, cta, src)
         if slot != cta or at + size > c.shared_size:
             fail(ctx, faults.OUT_OF_RANGE_SHARED, at, size, c.shared_size)
@@ -130,19 +134,21 @@ def bulk_copy(regs, mask, ops, ctx):
         slot, at = cta_and_offset(ctx, cta, src if is_store(kind) else dst)
         barrier, identity = -1, -1
         if not is_store(kind):
-            bslot, barrier = cta_and_offset(ctx, cta, get(regs, operand(ops, 3), lane) + ins.imm2)
-            m = find(ctx, bslot, barrier)
+            barrier = barrier_offset(ctx, get(regs, operand(ops, 3), lane) + ins.imm2)
+            first = first_destination(ctx, slot, get(regs, operand(ops, 4), lane) & 0xFFFF if ins.imm4 else -1)
+            if first == -2:
+                return S.S_ERROR
+            if first == -1:
+                prefetch(ctx, S.timing(ctx).tma_bulk_issue_cycles, size, missed)
+                continue
+            m = find(ctx, first, barrier)
             if m < 0:
                 return fail(ctx, faults.MBARRIER_UNINITIALISED, barrier, 0, 0)
-            if ins.imm4 == 0 and bslot != slot:
-                return fail(ctx, faults.MBARRIER_ELSEWHERE, S.ctas(ctx)[bslot].cluster_rank, S.ctas(ctx)[slot].cluster_rank, 0)
             identity = S.mbarriers(ctx)[m].identity
         n = new_async(ctx, kind)
         A = S.asyncs(ctx)[n]
         A.mbarrier, A.shared, A.lane, A.peer, A.bytes, A.address = barrier, at, lane, slot, size, from_or_to_global
-        A.multicast = get(regs, operand(ops, 4), lane) if ins.imm4 else 0
-        if A.multicast >> S.ctas(ctx)[cta].cluster_size:
-            return fail(ctx, faults.MULTICAST_MASK, A.multicast, S.ctas(ctx)[cta].cluster_size, 0)
+        A.multicast = get(regs, operand(ops, 4), lane) & 0xFFFF if ins.imm4 else 0
         emit_here(ctx, _ISSUED, A.identity, kind, size, shared_offset(ctx, slot, at), identity)
         if in_shared(kind):
             source_slot, A.address = cta_and_offset(ctx, cta, src)

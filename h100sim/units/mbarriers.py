@@ -306,8 +306,10 @@ def barrier_operand(instruction: Instruction, address: Operand, environment: Env
     base, offset = address_operand(instruction, address, environment, "mbarrier")
     check_address(instruction, base, environment)
     order = next((m for m in instruction.modifiers if m in ("release", "acquire", "relaxed")), None)
-    if order and not (instruction.has("cta") or instruction.has("cluster")):
-        raise refuse(instruction, f"{instruction.opcode} must have a scope, .cta or .cluster, after .{order}", environment)
+    scope = next((m for m in instruction.modifiers if m in ("cta", "cluster")), None)
+    if (order is None) != (scope is None):
+        rule = f"a scope, .cta or .cluster, after .{order}" if order else f"an order, such as .relaxed, before .{scope}"
+        raise refuse(instruction, f"{instruction.opcode} must have {rule}", environment)
     return base, offset
 
 

@@ -4,7 +4,8 @@ One handler issues them all: it finds the decoded tensor map, records what the c
 Loads may go to another CTA of the cluster or, with a multicast, to several; stores and reductions take no im2col offsets.
 
 Spec: PTX ISA 9.1, "Data Movement and Conversion Instructions: Tensor copy". Measured: bytes and errors of every kind of copy in
-tests/data/tma_load.npz, tma_store.npz, tma_im2col.npz, tma_interleave.npz.
+tests/data/tma_load.npz, tma_store.npz, tma_im2col.npz, tma_interleave.npz; what a copy of the other mode or of another rank than
+its map does, in validate/silicon/tma_limits.json.
 """
 
 from __future__ import annotations
@@ -34,8 +35,10 @@ from .tma_engine import (
     TENSOR_LOAD,
     TENSOR_REDUCE,
     TENSOR_STORE,
+    barrier_offset,
     finish_load,
     finish_store,
+    first_destination,
     has_room,
     is_destination,
     is_store,
@@ -180,10 +183,10 @@ def knows_maps(regs, mask, ops, ctx):
 
 def tensor_copy(regs, mask, ops, ctx):
     """[shared], [map], [mbarrier], cta mask, coords.., offsets..; imm0 rank, imm1 offsets, imm2..4 address offsets, imm5 kind
-    (trace.Copy), multicast << 8, reduction << 16."""
+    (trace.Copy), multicast << 8, im2col << 9, reduction << 16."""
     c, ins = S.context(ctx), current(ctx)
     cta = S.warps(ctx)[c.warp].cta
-    kind, multicast = ins.imm5 & 0xFF, (ins.imm5 >> 8) & 1
+    kind, multicast, mode = ins.imm5 & 0xFF, (ins.imm5 >> 8) & 1, (ins.imm5 >> 9) & 1
     if not has_room(ctx, mask):
         return S.S_GROW
     if not knows_maps(regs, mask, ops, ctx):
@@ -197,6 +200,8 @@ def tensor_copy(regs, mask, ops, ctx):
         p = plan(ctx, k)
         if p[_RANK] != ins.imm0:
             return fail(ctx, faults.TENSOR_MAP_RANK, p[_RANK], ins.imm0, 0)
+        if p[_IS_IM2COL] != mode:
+            return fail(ctx, faults.TENSOR_MAP_MODE, p[_IS_IM2COL], mode, 0)
         shared = get(regs, operand(ops, 0), lane) + ins.imm2
         slot, at = cta_and_offset(ctx, cta, shared)
         if slot < 0:
@@ -207,19 +212,21 @@ def tensor_copy(regs, mask, ops, ctx):
             return fail(ctx, faults.TMA_ALIGN, at, 128, 0)
         barrier, identity = -1, -1
         if kind == TENSOR_LOAD:
-            bslot, barrier = cta_and_offset(ctx, cta, get(regs, operand(ops, 2), lane) + ins.imm4)
-            m = find(ctx, bslot, barrier)
+            barrier = barrier_offset(ctx, get(regs, operand(ops, 2), lane) + ins.imm4)
+            first = first_destination(ctx, slot, get(regs, operand(ops, 3), lane) & 0xFFFF if multicast else -1)
+            if first == -2:
+                return S.S_ERROR
+            if first == -1:
+                prefetch(ctx, S.timing(ctx).tma_issue_cycles, p[_BOX_BYTES], 0)
+                continue
+            m = find(ctx, first, barrier)
             if m < 0:
                 return fail(ctx, faults.MBARRIER_UNINITIALISED, barrier, 0, 0)
-            if multicast == 0 and bslot != slot:
-                return fail(ctx, faults.MBARRIER_ELSEWHERE, S.ctas(ctx)[bslot].cluster_rank, S.ctas(ctx)[slot].cluster_rank, 0)
             identity = S.mbarriers(ctx)[m].identity
         n = new_async(ctx, kind)
         A = S.asyncs(ctx)[n]
         A.plan, A.mbarrier, A.shared, A.lane, A.peer, A.bytes = k, barrier, at, lane, slot, p[_BOX_BYTES]
-        A.multicast = get(regs, operand(ops, 3), lane) if multicast else 0
-        if A.multicast >> S.ctas(ctx)[cta].cluster_size:
-            return fail(ctx, faults.MULTICAST_MASK, A.multicast, S.ctas(ctx)[cta].cluster_size, 0)
+        A.multicast = get(regs, operand(ops, 3), lane) & 0xFFFF if multicast else 0
         read_coordinates(regs, ops, 4, ins.imm0, ins.imm1, lane, A)
         if kind != PREFETCH:
             emit_here(ctx, _ISSUED, A.identity, kind, p[_ROWS] * p[_PITCH], shared_offset(ctx, slot, at), identity)
@@ -331,7 +338,7 @@ def lower_tensor(instruction: Instruction, environment: Environment) -> MachineO
         *((x, "u32") for x in coords), *((x, "u32") for x in offsets),
     )  # fmt: skip
     kind = PREFETCH if is_prefetch else TENSOR_LOAD
-    integers = (rank, len(offsets), shared_offset_, map_offset, barrier_offset, kind | int(multicast) << 8)
+    integers = (rank, len(offsets), shared_offset_, map_offset, barrier_offset, kind | int(multicast) << 8 | int(bool(offsets)) << 9)
     return MachineOp(tensor_copy, (), ins, integers, completion=None if is_prefetch else complete_load)
 
 
@@ -345,5 +352,6 @@ def _lower_store(instruction: Instruction, rank: int, environment: Environment) 
     src, src_offset = address_operand(instruction, instruction.operands[1], environment)
     ins = ((src, "u64"), (map_, "u64"), (Imm(0), "u64"), (Imm(0), "u32"), *((x, "u32") for x in coords))
     kind = TENSOR_REDUCE if reduction else TENSOR_STORE
-    integers = (rank, 0, src_offset, map_offset, 0, kind | REDUCTIONS.index(reduction) << 16)
+    mode = int(instruction.has("im2col_no_offs"))
+    integers = (rank, 0, src_offset, map_offset, 0, kind | mode << 9 | REDUCTIONS.index(reduction) << 16)
     return MachineOp(tensor_copy, (), ins, integers, completion=complete_store)

@@ -19,7 +19,7 @@ from ..isa.machine import popcount
 from ..native import i64, inner
 from ..services import ITEM_ASYNC, PRIORITY_UNIT, emit, fail, free_async, push, unit_time, wake
 from ..trace import Copy, Event, Wait
-from .mbarriers import complete_tx, find
+from .mbarriers import complete_tx, cta_and_offset, find
 
 _READ, _COMPLETED = int(Event.TMA_READ), int(Event.TMA_COMPLETED)
 _WAIT = int(Wait.BULK)
@@ -158,6 +158,33 @@ def is_destination(ctx, A, rank):
     if A.multicast != 0:
         return (A.multicast >> rank) & 1 == 1
     return S.ctas(ctx)[A.cta].cluster_slot + rank == A.peer
+
+
+@inner
+def barrier_offset(ctx, address):
+    """Return the offset of the mbarrier that a copy names. Silicon takes no CTA from it: a copy completes on the mbarrier at that
+    offset of each CTA that it writes to. Measured: validate/silicon/tma_limits.json, as is what a multicast does."""
+    _, offset = cta_and_offset(ctx, S.warps(ctx)[S.context(ctx).warp].cta, address)
+    return offset
+
+
+@inner
+def first_destination(ctx, slot, multicast):
+    """Return the slot of the first CTA that a load writes to, ``slot`` without a multicast (-1); -1 if a multicast goes to nobody,
+    -2 after recording the error if it names a CTA that is not in the cluster."""
+    if multicast < 0:
+        return slot
+    own = S.ctas(ctx)[S.warps(ctx)[S.context(ctx).warp].cta]
+    first = -1
+    for rank in range(16):
+        if (multicast >> rank) & 1 == 0:
+            continue
+        if rank >= own.cluster_size:
+            fail(ctx, faults.MULTICAST_MASK, multicast, own.cluster_size, 0)
+            return -2
+        if first < 0:
+            first = own.cluster_slot + rank
+    return first
 
 
 @inner

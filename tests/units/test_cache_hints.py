@@ -50,7 +50,7 @@ def test_hints_change_nothing(text):
         ("discard.global.L2 [%a+64], 128;", h100sim.MisalignedAddress, "address must be a multiple of 128"),
         ("applypriority.global.L2::evict_normal [%a+128], 128;", h100sim.OutOfRange, "must lie in an allocation"),
         ("discard.global.L2 [%a], 64;", h100sim.PtxError, "size must be 128"),
-        ("createpolicy.cvt.L2.b64 %d, %a;", h100sim.PtxError, "createpolicy.cvt.L2.b64 is not supported"),
+        ("createpolicy.cvt.L2.b64 %d, %a;", h100sim.PtxError, "createpolicy.cvt.L2.b64: access properties of the runtime are not"),
         ("createpolicy.fractional.L2::evict_last.L2::evict_last.b64 %d;", h100sim.PtxError, "must have a primary priority"),
     ],
 )
