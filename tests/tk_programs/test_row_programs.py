@@ -7,6 +7,7 @@ import pytest
 import tk_programs
 from h100sim.errors import UsageError
 from tests.tk_programs.meets import assert_meets_reference
+from tests.tk_programs.omissions import noticed, without
 
 CONFIGS = [
     ("softmax", {"rows": 1, "cols": 64, "chunk": 64}),
@@ -21,6 +22,28 @@ CONFIGS = [
 @pytest.mark.parametrize("name, config", CONFIGS, ids=str)
 def test_rows_are_right(name, config, on):
     assert_meets_reference(getattr(tk_programs, name), config, on)
+
+
+@pytest.mark.parametrize(
+    "name, config, call, occurrence, outcomes",
+    [
+        ("softmax", {}, "tk.wait(arrived", 0, {"race", "uninitialised"}),
+        ("softmax", {}, "tk.sync()", 0, {"race", "KernelError"}),
+        ("softmax", {}, "tk.warpgroup.sync(1)", 0, {"race"}),
+        ("softmax", {}, "tk.tma.store_async_wait", 0, {"lifetime"}),
+        ("layernorm", {}, "tk.wait(arrived", 0, {"race", "uninitialised"}),
+        ("layernorm", {}, "tk.tma.expect_bytes", 0, {"DeadlockError"}),
+        ("layernorm", {}, "tk.tma.store_async_wait", 0, {"lifetime"}),
+        ("rotary", {"heads": 5}, "tk.wait(arrived", 0, {"race", "uninitialised", "over-arrival"}),
+        ("rotary", {"heads": 5}, "tk.tma.store_async_read_wait", 0, {"race"}),
+        ("rotary", {"heads": 5}, "tk.warpgroup.sync(1)", 0, {"race"}),
+        ("rotary", {"heads": 5}, "tk.warpgroup.sync(1)", 1, {"race"}),
+    ],
+)
+def test_an_omission_is_noticed(name, config, call, occurrence, outcomes):
+    program = getattr(tk_programs, name)
+    kernel = without(program, program.build(**config), call, occurrence)
+    assert outcomes & noticed(kernel, *program.inputs(1, **config))
 
 
 @pytest.mark.parametrize(
