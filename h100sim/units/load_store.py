@@ -32,6 +32,7 @@ from ..memory.windows import (
     LOCAL,
     PARAM,
     SHARED,
+    WINDOW_BYTES,
     WINDOWS,
     pointer,
     space_of_generic,
@@ -270,12 +271,17 @@ def add_constant(regs, mask, ops, ctx):
 
 
 def is_in_window(regs, mask, ops, ctx):
-    """p = the generic address a lies in space imm0."""
-    space = current(ctx).imm0
+    """p = the generic address a lies in space imm0; imm1 1: of shared addresses only those of the own CTA."""
+    c, ins = S.context(ctx), current(ctx)
+    own = S.ctas(ctx)[S.warps(ctx)[c.warp].cta].cluster_rank
     p, a = operand(ops, 0), operand(ops, 1)
     for lane in range(32):
         if (mask >> lane) & 1:
-            put(regs, p, lane, 1 if space_of_generic(get(regs, a, lane)) == space else 0)
+            address = get(regs, a, lane)
+            is_inside = space_of_generic(address) == ins.imm0
+            if ins.imm1:
+                is_inside = is_inside and (address & (WINDOW_BYTES - 1)) >> 24 == own
+            put(regs, p, lane, 1 if is_inside else 0)
     return S.S_NEXT
 
 
@@ -310,7 +316,8 @@ def _flags(instruction: Instruction, access: int) -> int:
 def check_width(instruction: Instruction, size_bytes: int, environment: Environment) -> None:
     """Refuse what sm_90a cannot move in one access."""
     if size_bytes > 16:
-        raise refuse(instruction, f"{instruction.opcode} must move at most 16 bytes on sm_90a, not {size_bytes} (which needs sm_100)", environment)
+        rule = f"must move at most 16 bytes on sm_90a, not {size_bytes} (which needs sm_100)"
+        raise refuse(instruction, f"{instruction.opcode} {rule}", environment)
 
 
 _OPERATORS = ("ca", "cg", "cs", "lu", "cv", "wb", "wt")
@@ -330,7 +337,8 @@ def check_modifiers(instruction: Instruction, environment: Environment) -> None:
 def check_address(instruction: Instruction, base: Operand, environment: Environment) -> None:
     """Refuse a generic or global address in a register of 32 bits."""
     if space_name(instruction) in ("", "global") and isinstance(base, Reg) and width_of(base) < 64:
-        raise refuse(instruction, f"{instruction.opcode} address must be 64 bits wide outside shared memory, not {width_of(base)}", environment)
+        rule = f"must be 64 bits wide outside shared memory, not {width_of(base)}"
+        raise refuse(instruction, f"{instruction.opcode} address {rule}", environment)
 
 
 @machine_instruction("ld", "ldu")
@@ -385,7 +393,9 @@ def lower_cvta(instruction: Instruction, environment: Environment) -> MachineOp:
 @machine_instruction("isspacep")
 def lower_isspacep(instruction: Instruction, environment: Environment) -> MachineOp:
     space = CODES[space_name(instruction)]
-    return MachineOp(is_in_window, (instruction.operands[0],), ((instruction.operands[1], "u64"),), (space,), pipe="alu")
+    is_own = space == SHARED and not instruction.has("shared::cluster")
+    p, a = instruction.operands
+    return MachineOp(is_in_window, (p,), ((a, "u64"),), (space, int(is_own)), pipe="alu")
 
 
 @machine_instruction("mapa")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import h100sim
+from h100sim.trace import Event
 from tests.kernels import STORE_THREAD, entry, launch, zeros
 
 SETUP = """
@@ -77,3 +78,19 @@ def test_only_whole_words_are_copied():
         run("cp.async.cg.shared.global [%n], [%a], 8;")
     with pytest.raises(h100sim.IllegalInstruction, match="source size must be at most 8, not 12"):
         run("mov.u32 %x, 12; cp.async.ca.shared.global [%n], [%a], 8, %x;")
+
+
+def test_an_arrival_to_come_raises_the_pending_count():
+    """Without .noinc each thread adds an arrival at once and takes it when its copies are done: one of its own remains."""
+    body = """
+    setp.eq.u32 %p, %t, 0; mov.u32 %x, bar; @%p mbarrier.init.shared::cta.b64 [%x], 1; bar.sync 0;
+    cp.async.ca.shared.global [%n], [%a], 16; cp.async.mbarrier.arrive.shared::cta.b64 [%x];
+    @%p mbarrier.arrive.shared::cta.b64 _, [%x];
+    W: mbarrier.try_wait.parity.shared::cta.b64 %p, [%x], 0; @!%p bra W; ld.shared.u32 %r_value, [%n+4];
+"""
+    _, result = run(body)
+    raised = result.trace.of(Event.MBARRIER_RAISED)
+    assert raised["b"].tolist() == [1] * 32 and raised["c"].tolist() == list(range(2, 34))
+    arrived = result.trace.of(Event.MBARRIER_ARRIVED)
+    assert arrived["c"].tolist() == list(range(32, -1, -1)) and not result.hazards
+    assert len(result.trace.of(Event.MBARRIER_FLIPPED)) == 1
