@@ -23,6 +23,7 @@ _APART, _SUBSUMED, _ORDERED, _UNORDERED, _UNFENCED, _UNFENCED_READ, _ON_MBARRIER
 _BYTES = t.GRANULE_BYTES
 _SHIFT, _ALL = 5, 0xFFFFFFFF
 _PAGE_BITS = 8
+_MANY = 1 << 40
 
 # The knowledge that an access is made with: address and width of the clock's columns, address and width of foreign
 # ones.
@@ -212,56 +213,62 @@ def _report(T, verdict, old, new, cta, granule, mask):
 def _touch(T, heads, index, granule, mask, new, k, cta):
     """Compare an access with those before it in one granule, then record it; return how many it has found there.
 
-    ``heads[index]`` is the granule's list.
+    ``heads[index]`` is the granule's list. This is the innermost loop of the checks: it works on flat views.
     """
-    s, y = _scalars(T), _entry(T, new)
-    writes = y[t.FLAGS] & t.WRITE
+    s, y, records, entries = _scalars(T), _entry(T, new), i32(T[1], _MANY), i64(T[2], _MANY)
+    writes, is_strict = y[t.FLAGS] & t.WRITE, s[t.STRICT]
     previous, record = np.int64(-1), np.int64(heads[index])
     is_recorded = False
     length = 0
     while record >= 0:
-        r = _record(T, record)
-        old, following = np.int64(r[0]), np.int64(r[2])
-        overlap = np.int64(r[1]) & mask
+        r = 3 * record
+        old, covered, following = np.int64(records[r]), np.int64(records[r + 1]), np.int64(records[r + 2])
+        overlap = covered & mask
         if old == new:
-            r[1] |= np.int32(mask)
+            records[r + 1] = np.int32(covered | mask)
             is_recorded = True
         elif overlap:
             known = t.VERDICTS + 2 * (old & (t.VERDICT_SLOTS - 1))
             if s[known] != old:
                 s[known], s[known + 1] = old, _relation(_entry(T, old), y, k)
             verdict = s[known + 1]
-            if verdict >= _UNORDERED and (verdict != _UNFENCED_READ or s[t.STRICT]):
+            if verdict >= _UNORDERED and (verdict != _UNFENCED_READ or is_strict):
                 _report(T, verdict, old, new, cta, granule, overlap)
             if verdict != _ON_MBARRIER and (verdict == _SUBSUMED or (writes and verdict >= _ORDERED)):
-                r[1] &= np.int32(~mask)
-                if r[1] == 0 and not is_recorded:
+                left = np.int32(covered & ~mask)
+                if left == 0 and not is_recorded:
                     # The usual case, a stage used again: the new access takes the place of the old one.
-                    drop(T, old)
-                    r[0], r[1] = new, np.int32(mask)
+                    kept = old * t.ENTRY_COLUMNS + t.KEPT
+                    if entries[kept] > 1:
+                        entries[kept] -= 1
+                    else:
+                        drop(T, old)
+                    records[r], records[r + 1] = new, np.int32(mask)
                     y[t.KEPT] += 1
                     is_recorded = True
-                elif r[1] == 0:
+                elif left == 0:
                     if previous < 0:
                         heads[index] = following
                     else:
-                        _record(T, previous)[2] = following
+                        records[3 * previous + 2] = following
                     _free_record(T, record)
                     record = following
                     continue
+                else:
+                    records[r + 1] = left
         length += 1
         previous = record
         record = following
     if not is_recorded:
         record = s[t.RECORD_HEAD]
         if record >= 0:
-            s[t.RECORD_HEAD] = _record(T, record)[2]
+            s[t.RECORD_HEAD] = records[3 * record + 2]
         else:
             record = s[t.RECORDS_USED]
             s[t.RECORDS_USED] = record + 1
         s[t.RECORDS_FREE] -= 1
-        r = _record(T, record)
-        r[0], r[1], r[2] = new, np.int32(mask), np.int64(heads[index])
+        r = 3 * record
+        records[r], records[r + 1], records[r + 2] = new, np.int32(mask), np.int64(heads[index])
         heads[index] = record
         y[t.KEPT] += 1
     return length
