@@ -15,6 +15,7 @@ import numpy as np
 
 from ..intervals import SHARED_OFFSET_MASK, mbarrier_name
 from ..trace import Event, KernelInfo, Wait
+from .meetings import lanes_reason, missing_at_cluster
 
 #: Completed phases that the ledger of a barrier shows.
 LEDGER_PHASES = 3
@@ -70,12 +71,13 @@ class History:
         self.kernel, self.events = kernel, events
         self.warps_per_cta = -(-int(np.prod(kernel.block)) // 32)
         self.lanes_alive: dict[int, int] = {}
-        for event in self._of(Event.EXITED):
+        for event in self.of_kind(Event.EXITED):
             warp = int(event["warp"])
             alive = self.lanes_alive.get(warp, self._all_lanes(warp))
             self.lanes_alive[warp] = alive & ~int(event["mask"])
 
-    def _of(self, *kinds: Event) -> np.ndarray:
+    def of_kind(self, *kinds: Event) -> np.ndarray:
+        """Return the events of some kinds, in order."""
         return self.events[np.isin(self.events["kind"], [int(k) for k in kinds])]
 
     def _all_lanes(self, warp: int) -> int:
@@ -94,7 +96,7 @@ class History:
         return Party(warp // self.warps_per_cta, self.kernel.role(warp % self.warps_per_cta))
 
     def of_mbarrier(self, kind: Event, identity: int) -> np.ndarray:
-        found = self._of(kind)
+        found = self.of_kind(kind)
         return found[found["a"] == identity]
 
     def suppliers(self, identity: int) -> set[int]:
@@ -106,12 +108,12 @@ class History:
 
     def barrier_users(self, cta: int, number: int) -> set[int]:
         """Return the warps of a CTA that have ever arrived at a named barrier."""
-        found = self._of(Event.BARRIER_ARRIVED)
+        found = self.of_kind(Event.BARRIER_ARRIVED)
         return {int(w) for w in found["warp"][(found["a"] == number) & (found["cta"] == cta)]}
 
     def arrived_now(self, cta: int, number: int) -> set[int]:
         """Return the warps that stand in the current generation of a named barrier."""
-        found = self._of(Event.BARRIER_ARRIVED, Event.BARRIER_RELEASED)
+        found = self.of_kind(Event.BARRIER_ARRIVED, Event.BARRIER_RELEASED)
         found = found[(found["a"] == number) & (found["cta"] == cta)]
         released = np.flatnonzero(found["kind"] == Event.BARRIER_RELEASED)
         since = released[-1] + 1 if len(released) else 0
@@ -167,7 +169,7 @@ def representatives(past: History, groups: list[Waiting]) -> tuple[list[Waiting]
 
 def _is_start(past: History, shown: list[Waiting]) -> bool:
     """Do at least two roles wait for parity 0 of mbarriers on which nothing has ever happened?"""
-    waited = past._of(Event.MBARRIER_WAITED)
+    waited = past.of_kind(Event.MBARRIER_WAITED)
     has_passed = bool((waited["c"] == 1).any())
     fresh = [g for g in shown if g.state.wait == Wait.MBARRIER and g.state.phase == 0 and g.state.parity == 0]
     return len(fresh) == len(shown) > 1 and not has_passed and not any(past.suppliers(g.state.object) for g in fresh)
@@ -237,13 +239,20 @@ def _reasons(past: History, group: Waiting, groups: list[Waiting]) -> list[str]:
         return _barrier_reasons(past, group, groups)
     if group.state.wait == Wait.WGMMA:
         return _wgmma_reasons(past, group, groups)
-    return []
+    reason = ""
+    if group.state.wait == Wait.RECONVERGENCE:
+        reason = lanes_reason(past, group.state)
+    elif group.state.wait == Wait.CLUSTER and (missing := missing_at_cluster(past, group.state.cta)):
+        reason = (
+            f"barrier.cluster.arrive must be executed by every live thread of the cluster, not left out by {_roles(past, missing)}"
+        )
+    return [reason] if reason else []
 
 
 def _wgmma_reasons(past: History, group: Waiting, groups: list[Waiting]) -> list[str]:
     """A wgmma begins only when all four warps of the warpgroup have issued it."""
     first = group.state.warp - group.state.warp % past.warps_per_cta % 4
-    issued = past._of(Event.WGMMA_ISSUED)
+    issued = past.of_kind(Event.WGMMA_ISSUED)
     issued = issued[(issued["warp"] >= first) & (issued["warp"] < first + 4)]
     counts = {w: int((issued["warp"] == w).sum()) for w in range(first, first + 4)}
     behind = {w for w, count in counts.items() if count < max(counts.values())}
@@ -270,7 +279,7 @@ def _mbarrier_reasons(past: History, group: Waiting, groups: list[Waiting]) -> l
             )
     if state.tx > 0:
         expected, delivered = _bytes(past, state)
-        copies = past._of(Event.TMA_ISSUED)
+        copies = past.of_kind(Event.TMA_ISSUED)
         sent = copies[copies["d"] == state.object]
         last = (
             f"the last copy to it was issued at {past.kernel.place(int(sent['pc'][-1]))}"
@@ -395,6 +404,10 @@ def supplying_parties(past: History, group: Waiting) -> set[Party]:
     if state.wait == Wait.BARRIER:
         here = past.arrived_now(state.cta, state.object)
         return {past.party(w) for w in past.barrier_users(state.cta, state.object) - here}
+    if state.wait == Wait.CLUSTER:
+        return {past.party(w) for w in missing_at_cluster(past, state.cta)}
+    if state.wait == Wait.RECONVERGENCE:
+        return {group.party}
     return set()
 
 

@@ -17,6 +17,7 @@ from .deadlock import History, Waiting, WaitState, groups_of, name_of, represent
 #: Completed phases that a ledger shows, and parties that a column names.
 LEDGER_PHASES = 3
 _NAMES = 4
+_NOBODY = {Wait.MBARRIER: "nobody has ever supplied it", Wait.BARRIER: "nobody else has ever come to it"}
 
 
 def wait_edges(kernel: KernelInfo, waits: list[WaitState], history: np.ndarray) -> tuple[WaitEdge, ...]:
@@ -44,7 +45,7 @@ def _suppliers(past: History, group: Waiting, groups: list[Waiting]) -> list[tup
             ended = all(past.has_exited(w) for w in range(first, first + past.warps_per_cta) if past.party(w) == party)
             state = "has ended" if ended else "runs elsewhere"
         found.append((who_of(past, party), state))
-    return found or [("nobody", "nobody has ever supplied it")]
+    return found or [("nobody", _NOBODY.get(group.state.wait, "nobody supplies it"))]
 
 
 def ledgers(kernel: KernelInfo, waits: list[WaitState], history: np.ndarray) -> tuple[str, ...]:

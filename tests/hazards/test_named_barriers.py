@@ -119,3 +119,32 @@ def test_a_barrier_that_half_of_a_warp_never_reaches() -> None:
     assert error.waits[1] == (
         "warp 0 has come to barrier 14 with some of its lanes only: a warp counts when all its lanes that have not ended are there"
     )
+
+
+def test_an_election_that_names_lanes_which_are_elsewhere() -> None:
+    """elect.sync in a branch that half of the warp does not take."""
+
+    def program(mask: int) -> str:
+        return build(start=["setp.lt.u32 %p1, %tid, 16;", "@!%p1 bra X;", f"elect.sync _|%p2, {mask};", "X:"])
+
+    error = run(program(0xFFFFFFFF), 32).error
+    assert isinstance(error, DeadlockError)
+    assert error.waits[1] == (
+        "elect.sync names lanes 16 to 31 of the warp, which are not at it: it must be executed by all lanes of its mask"
+    )
+    assert run(program(0xFFFF), 32).is_clean
+
+
+def test_a_wait_of_the_cluster_without_an_arrive() -> None:
+    arrive, wait = "barrier.cluster.arrive.release.aligned;", "barrier.cluster.wait.acquire.aligned;"
+
+    def program(*peer: str) -> str:
+        return build(role(0, 31, arrive, wait, rank=0), role(0, 31, *peer, rank=1))
+
+    stuck = run(build(start=[*p.inits(1), "mov.u32 %r500, %cluster_ctarank;", "setp.ne.u32 %p9, %r500, 0;", "@!%p9 bra SKIP;",
+                             p.wait(0, 0), "SKIP:", arrive, wait]), 32, grid=2, cluster=2).error  # fmt: skip
+    assert isinstance(stuck, DeadlockError)
+    expected = "barrier.cluster.arrive must be executed by every live thread of the cluster, not left out by warp 0 of CTA 1"
+    assert expected in stuck.waits
+    assert ("cluster", "warp 0 of CTA 1") in stuck.graph.edges
+    assert run(program(arrive, wait), 32, grid=2, cluster=2).is_clean
