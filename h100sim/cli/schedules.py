@@ -14,11 +14,16 @@ from .target import Job, Outcome, execute
 
 @dataclass(frozen=True)
 class Finding:
-    """What a seed did: its outcome, and in a sentence what is wrong with it ("" if nothing is)."""
+    """What a seed did: its outcome, and in a sentence what is wrong with it ("" if nothing is).
+
+    ``is_rounded``: the output has other bits, but the kernel adds floating-point numbers up in memory, whose order
+    changes how the sum is rounded, and the output is within its allowance.
+    """
 
     seed: int
     outcome: Outcome
     wrong: str
+    is_rounded: bool = False
 
 
 def explore(make: Callable[[], Job], count: int, **options: Any) -> Iterator[Finding]:
@@ -28,15 +33,32 @@ def explore(make: Callable[[], Job], count: int, **options: Any) -> Iterator[Fin
     """
     usual: list[np.ndarray] = []
     for seed in range(count + 1):
-        outcome = execute(make(), schedule=seed, **options)
-        wrong = "" if outcome.status == "clean" else _why(outcome)
+        job = make()
+        outcome = execute(job, schedule=seed, **options)
+        wrong, is_rounded = "" if outcome.status == "clean" else _why(outcome), False
         if seed == 0:
             usual = outcome.outputs
         elif not wrong:
             wrong = _difference(usual, outcome.outputs)
-        yield Finding(seed, outcome, wrong)
+            if wrong and _adds_floats(job):
+                is_rounded = outcome.accuracy is not None and outcome.accuracy.is_met
+                wrong = "" if is_rounded else f"{wrong} (it adds floating-point numbers up in memory: their order changes the sum)"
+        yield Finding(seed, outcome, wrong, is_rounded)
         if wrong:
             return
+
+
+def _adds_floats(job: Job) -> bool:
+    """Does the kernel have an atomic or a reduction that adds floating-point numbers to memory?
+
+    The type of a tensor reduction stands in the tensor map, so any add through one counts.
+    """
+    return any(
+        "add" in i.modifiers
+        and (i.base in ("atom", "red") or "reduce" in i.modifiers)
+        and ("tensor" in i.modifiers or any(type_ in ("f32", "f64") or "f16" in type_ for type_ in i.types))
+        for i in job.function.function.instructions
+    )
 
 
 def _why(outcome: Outcome) -> str:
@@ -62,7 +84,9 @@ def summary(findings: list[Finding]) -> str:
     """Return what the search found, and how to see it again."""
     last = findings[-1]
     if not last.wrong:
-        return f"{len(findings):,} schedules, identical results"
+        rounded = sum(finding.is_rounded for finding in findings)
+        but = f" but for the rounding of sums in memory, in {rounded:,}" if rounded else ""
+        return f"{len(findings):,} schedules, identical results{but}"
     return (
         f"schedule {last.seed} ({schedules.describe(last.seed)}) goes wrong: {last.wrong}\nsee it again with --schedule {last.seed}"
     )
@@ -76,4 +100,5 @@ def as_dict(findings: list[Finding]) -> dict[str, Any]:
         "seed": last.seed if last.wrong else None,
         "order": schedules.describe(last.seed) if last.wrong else None,
         "wrong": last.wrong or None,
+        "rounded": sum(finding.is_rounded for finding in findings),
     }

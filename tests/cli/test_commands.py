@@ -283,3 +283,40 @@ def test_run_shows_what_a_kernel_prints(capsys: pytest.CaptureFixture[str]) -> N
     assert "block (1, 0, 0), thread (1, 0, 0): plain\n" in capsys.readouterr().out
     status, found = answer(words, capsys)
     assert (status, found["texts"][-1]) == (0, {"block": [1, 0, 0], "thread": [1, 0, 0], "text": "plain\n"})
+
+
+#: Four warps add 2^27, 1, -2^27 and 1 up in memory: the sum depends on who comes first.
+SUM_IN_MEMORY = (
+    HEADER
+    + """.visible .entry sum(.param .u64 y)
+{
+    .reg .pred %p;
+    .reg .b32 %t, %w, %r;
+    .reg .f32 %v;
+    .reg .b64 %y;
+    ld.param.u64 %y, [y];
+    mov.u32 %t, %tid.x;
+    and.b32 %r, %t, 31;
+    setp.ne.u32 %p, %r, 0;
+    @%p ret;
+    shr.u32 %w, %t, 5;
+    mov.f32 %v, 0f3F800000;
+    setp.eq.u32 %p, %w, 0;
+    @%p mov.f32 %v, 0f4D000000;
+    setp.eq.u32 %p, %w, 2;
+    @%p mov.f32 %v, 0fCD000000;
+    nanosleep.u32 10;
+    red.global.add.f32 [%y], %v;
+    ret;
+}
+"""
+)
+
+
+def test_check_schedules_says_that_sums_in_memory_depend_on_the_order(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    launch = ["check", ptx_file(tmp_path, SUM_IN_MEMORY), "--grid", "1", "--block", "128", "--arg", "zeros:f32:1"]
+    status, found = answer([*launch, "--schedules", "60"], capsys)
+    assert status == 1
+    assert found["schedules"]["wrong"].endswith("(it adds floating-point numbers up in memory: their order changes the sum)")
