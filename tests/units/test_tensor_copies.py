@@ -165,3 +165,48 @@ def test_the_rank_must_be_that_of_the_map():
     store = "@%q cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%map, {0, 0}], [%s];"
     with pytest.raises(h100sim.IllegalInstruction, match=r"rank must be that of the tensor map \(4\), not 2"):
         launch(kernel(store), (m,), device=device)
+
+
+def test_copies_take_cache_hints():
+    """Load a box and store it elsewhere, both with a policy of createpolicy."""
+    device = h100sim.Device()
+    source = device.asarray(np.arange(512, dtype=np.uint32).reshape(16, 32))
+    target = device.asarray(np.zeros((16, 32), np.uint32))
+    maps = [TensorMap.tiled("u32", buffer.address, [32, 16], [128], [32, 16]) for buffer in (source, target)]
+    body = """
+    .reg .b64 %policy, %there; createpolicy.fractional.L2::evict_first.b64 %policy;
+    mov.u64 %there, target; cvta.param.u64 %there, %there;
+    @%q mbarrier.init.shared::cta.b64 [%b], 1; @%q mbarrier.arrive.expect_tx.shared::cta.b64 %state, [%b], 2048; bar.sync 0;
+    @%q cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint
+        [%s], [%map, {0, 0}], [%b], %policy;
+WAIT: mbarrier.try_wait.parity.shared::cta.b64 %done, [%b], 0; @!%done bra WAIT;
+    @%q cp.async.bulk.tensor.2d.global.shared::cta.bulk_group.L2::cache_hint [%there, {0, 0}], [%s], %policy;
+""" + DRAIN
+    run = launch(kernel(body, ", .param .align 64 .b8 target[128]"), tuple(maps), device=device)
+    assert np.array_equal(target.numpy(), source.numpy()) and not run.hazards
+
+
+def test_a_map_may_lie_in_constant_memory():
+    device = h100sim.Device()
+    source = device.asarray(np.arange(512, dtype=np.uint32).reshape(16, 32))
+    m = TensorMap.tiled("u32", source.address, [32, 16], [128], [32, 16])
+    words = ", ".join(str(word) for word in np.frombuffer(bytes(m), np.uint32))
+    text = f"""{HEADER}
+.const .align 64 .b32 constant_map[32] = {{ {words} }};
+.visible .entry kernel(.param .u64 out)
+{{
+    .shared .align 128 .b8 s[2048]; .shared .align 8 .b64 bar;
+    .reg .b64 %map, %out, %state, %o; .reg .b32 %t, %s, %b, %w; .reg .pred %q, %done;
+    mov.u32 %t, %tid.x; setp.eq.u32 %q, %t, 0; mov.u32 %s, s; mov.u32 %b, bar;
+    mov.u64 %map, constant_map; cvta.const.u64 %map, %map; @%q prefetch.tensormap [%map];
+    @%q mbarrier.init.shared::cta.b64 [%b], 1; @%q mbarrier.arrive.expect_tx.shared::cta.b64 %state, [%b], 2048; bar.sync 0;
+    @%q cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes [%s], [%map, {{0, 0}}], [%b];
+WAIT: mbarrier.try_wait.parity.shared::cta.b64 %done, [%b], 0; @!%done bra WAIT;
+    mad.lo.u32 %s, %t, 4, %s; ld.shared.u32 %w, [%s]; ld.param.u64 %out, [out]; mul.wide.u32 %o, %t, 4; add.u64 %out, %out, %o;
+    st.global.u32 [%out], %w;
+    ret;
+}}
+"""
+    out = zeros(32)
+    launch(text, (out,), device=device)
+    assert out.tolist() == list(range(32))

@@ -50,7 +50,7 @@ def _history(recording: Recording, mbarrier: Mbarrier) -> dict[str, np.ndarray]:
         ledger_phase.append(int(step["d"]) if kind is Event.MBARRIER_WAITED else phase)
         if kind is Event.MBARRIER_INITIALISED:
             pending = expected = int(step["c"])
-        elif kind is Event.MBARRIER_ARRIVED:
+        elif kind in (Event.MBARRIER_ARRIVED, Event.MBARRIER_RAISED):
             pending = int(step["c"])
         elif kind is Event.MBARRIER_DROPPED:
             expected = int(step["c"])
