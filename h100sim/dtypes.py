@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 
-from h100sim.errors import PtxError
+from h100sim.errors import ElementTypeError, PtxError
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def element_type(name: str) -> ElementType:
 def to_bits(element: ElementType, array: np.ndarray) -> np.ndarray:
     """Return the bits of ``array``, which holds either bits of the storage width or values of the natural type.
 
-    Raises TypeError if it holds anything else: a value is never converted on the way into an instruction.
+    Raises ElementTypeError if it holds anything else: a value is never converted on the way into an instruction.
     """
     array = np.asarray(array)
     if array.dtype == element.storage:
@@ -114,7 +114,7 @@ def to_bits(element: ElementType, array: np.ndarray) -> np.ndarray:
     signed = np.dtype(f"i{element.storage.itemsize}")
     if array.dtype == signed and not element.is_float:
         return np.ascontiguousarray(array).view(element.storage).reshape(array.shape)
-    raise TypeError(
+    raise ElementTypeError(
         f"array of {element.name} must hold {element.storage.name} bits or {element.natural.name} values, "
         f"not {array.dtype.name}"
     )

@@ -149,3 +149,7 @@ class DeadlockError(KernelError):
 
 class UsageError(H100SimError):
     """A program, option or argument of the command line or the DSL is wrong."""
+
+
+class ElementTypeError(UsageError, TypeError):
+    """An array holds neither the bits nor the values of the type that an instruction takes."""

@@ -57,7 +57,7 @@ def multiply(
 
     def flat(array: np.ndarray) -> np.ndarray:
         full = np.broadcast_to(array, batch + array.shape[-2:])
-        return np.ascontiguousarray(full).reshape(-1, *array.shape[-2:])
+        return np.ascontiguousarray(full).reshape(math.prod(batch), *array.shape[-2:])
 
     d = np.array(flat(bits), dtype=np.uint64 if d_type.bits == 64 else np.uint32)
     spread_steps(code, flat(a), flat(b), d, None if present is None else flat(present), flags)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
-from ..errors import PtxError
+from ..errors import ElementTypeError, PtxError, UsageError
 from ..native import call, jit
 
 #: Bytes of a row of each kind in a warp's register file.
@@ -35,12 +35,14 @@ def scalar(opcode: str, *operands):
     is a float array of the destination's type if an operand was one. Several results (setp of packed types, a sum and
     its carry) are a tuple. The condition code is the last operand; the look-up table of lop3 is an int.
 
-    Raises PtxError for an opcode that sm_90a does not have or a wrong number of operands, TypeError for an array that
+    Raises PtxError for an opcode that sm_90a does not have or a wrong number of operands, ElementTypeError for an array that
     holds another float type.
     """
     from ..isa import lane
     from ..ptx.module import Imm, Sink
 
+    if not isinstance(opcode, str):
+        raise UsageError(f"opcode must be a str such as 'add.f32', not {opcode!r}")
     sources = tuple(Imm(int(x)) if isinstance(x, int) and not isinstance(x, bool) else Sink() for x in operands)
     operation = lane.operation(opcode, sources=sources)
     form = lane.natural_form(opcode, sources)
@@ -49,7 +51,12 @@ def scalar(opcode: str, *operands):
     if len(values) != len(types) or len(operands) > len(operation.ins) + operation.carry_in:
         raise PtxError(f"{opcode} must have {len(operation.ins) + operation.carry_in} operands, not {len(operands)}")
     is_float = any(np.asarray(x).dtype in _NATURAL.values() for x in values)
-    arrays = np.broadcast_arrays(*(_bits(x, t, opcode) for x, t in zip(values, types, strict=True)))
+    arrays = [_bits(x, t, opcode) for x, t in zip(values, types, strict=True)]
+    try:
+        arrays = np.broadcast_arrays(*arrays)
+    except ValueError:
+        shapes = ", ".join(str(array.shape) for array in arrays)
+        raise UsageError(f"operands of {opcode} must have shapes that broadcast, not {shapes}") from None
     results = _run(form, arrays)
     out_types = [*operation.outs] + ["pred"] * operation.carry_out
     results = [
@@ -75,7 +82,7 @@ def _bits(operand, type_: str, opcode: str) -> np.ndarray:
         )
     width = array.dtype.itemsize * 8
     if array.dtype not in _NATURAL.values() or width != width_of_type(type_):
-        raise TypeError(f"operand of {opcode} must hold bits or values of .{type_}, not {array.dtype.name}")
+        raise ElementTypeError(f"operand of {opcode} must hold bits or values of .{type_}, not {array.dtype.name}")
     return np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}").astype(np.uint64)
 
 

@@ -115,7 +115,7 @@ def wgmma(
     (float types).
 
     Returns D (..., M, N), bits or values as ``c``. PtxError for the opcode, UsageError for shapes and flags,
-    TypeError for arrays of another type.
+    ElementTypeError for arrays of another type.
     """
     instruction = parse_wgmma(instr)
     if instruction.is_sparse:
