@@ -91,7 +91,7 @@ def address_of_element(tensor: GlobalTensor, coord: Any) -> str:
     """Return the PTX address of an element of a tensor, without brackets."""
     g, builder = tensor.layout, current()
     b, d, r, c = tile_coordinates(tensor, 1, 1, coord)
-    line = ((b * g.depth) + d) * g.rows + r
+    line = tensor.line(b, d, r)
     pointer, size = tensor.pointer_register(), g.dtype.size_bytes
     if isinstance(line, int) and isinstance(c, int):
         return f"{pointer}+{(line * g.cols + c) * size}"

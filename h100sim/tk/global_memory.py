@@ -6,6 +6,7 @@ The map of a swizzled tile has rank 5, as in ThunderKittens: dimension 0 is one 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,20 +20,43 @@ _STRIDE_BYTES = 16
 
 
 @dataclass(frozen=True)
+class Product:
+    """A number that the launch knows: ``factor`` times the sizes of these names."""
+
+    factor: int
+    names: tuple[str, ...]
+
+    def __mul__(self, other: int | Product) -> Product:
+        if isinstance(other, Product):
+            return Product(self.factor * other.factor, self.names + other.names)
+        return Product(self.factor * other, self.names)
+
+    __rmul__ = __mul__
+
+    def value(self, sizes: dict[str, int]) -> int:
+        return self.factor * math.prod(sizes[name] for name in self.names)
+
+
+#: A size in a tensor map, known when the kernel is traced or when it is launched.
+Size = int | Product
+
+
+@dataclass(frozen=True)
 class TensorMapSpec:
     """What ``TensorMap.tiled`` needs except for the address: names and lists as there, dimensions innermost first."""
 
     dtype: str
-    dims: tuple[int, ...]
-    strides: tuple[int, ...]
+    dims: tuple[Size, ...]
+    strides: tuple[Size, ...]
     box: tuple[int, ...]
     swizzle: str
 
-    def encode(self, address: int) -> Any:
-        """Return the TensorMap of a tensor at ``address``."""
+    def encode(self, address: int, sizes: dict[str, int]) -> Any:
+        """Return the TensorMap of a tensor at ``address``, with these sizes of its named dimensions."""
         from ..tma import TensorMap
 
-        return TensorMap.tiled(self.dtype, address, self.dims, self.strides, self.box, swizzle=self.swizzle)
+        dims, strides = ([n.value(sizes) if isinstance(n, Product) else n for n in x] for x in (self.dims, self.strides))
+        return TensorMap.tiled(self.dtype, address, dims, strides, self.box, swizzle=self.swizzle)
 
 
 @dataclass(eq=False)
@@ -50,6 +74,31 @@ class GlobalTensor:
 
     def __str__(self) -> str:
         return f"{self.name} ({self.layout})"
+
+    @property
+    def batch(self) -> Scalar:
+        """The first of four dimensions: an int, or an Int if the launch decides. PTX of an Int: ``ld.param``, once."""
+        return _dimension(self.layout.batch)
+
+    @property
+    def depth(self) -> Scalar:
+        """The second of four dimensions."""
+        return _dimension(self.layout.depth)
+
+    @property
+    def rows(self) -> Scalar:
+        """The rows of a plane."""
+        return _dimension(self.layout.rows)
+
+    @property
+    def cols(self) -> int:
+        """The columns, which are always known."""
+        return self.layout.cols
+
+    def line(self, batch: Scalar, depth: Scalar, row: Scalar) -> Scalar:
+        """Return the row of {batch, depth, row} among those of all planes."""
+        plane = depth if isinstance(batch, int) and batch == 0 else batch * self.depth + depth
+        return row if isinstance(plane, int) and plane == 0 else plane * self.rows + row
 
     def map_register(self, tile: SharedTile | SharedVector, axis: str = "row") -> str:
         """Return the register with the address of the tensor map for tiles of this shape, whose rows run along
@@ -72,11 +121,22 @@ class GlobalTensor:
 _AXES = {"row": (2, 1, 0), "depth": (1, 2, 0), "batch": (0, 2, 1)}
 
 
-def _outer(tensor: GlobalTensor, axis: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _dimension(value: int | str) -> Scalar:
+    if isinstance(value, int):
+        return value
+    return Int(current().once(f"{value}_size", "r", f"ld.param.u32 {{d}}, [{value}_size]"), nonnegative=True)
+
+
+def _size(value: int | str) -> Size:
+    return value if isinstance(value, int) else Product(1, (value,))
+
+
+def _outer(tensor: GlobalTensor, axis: str) -> tuple[tuple[Size, ...], tuple[Size, ...]]:
     """Return sizes and strides in bytes of the three dimensions outside of the columns, in the order of the map."""
     g = tensor.layout
     row = g.cols * g.dtype.size_bytes
-    sizes, strides = (g.batch, g.depth, g.rows), (g.depth * g.rows * row, g.rows * row, row)
+    sizes = _size(g.batch), _size(g.depth), _size(g.rows)
+    strides = sizes[1] * sizes[2] * row, sizes[2] * row, row
     return tuple(sizes[i] for i in _AXES[axis]), tuple(strides[i] for i in _AXES[axis])
 
 
@@ -130,8 +190,8 @@ def _vector_spec(tensor: GlobalTensor, vector: SharedVector) -> tuple[TensorMapS
         raise usage(f"vector of more than {_MOST_BOX} that TMA copies must be a multiple of 128 bytes, not {vector.size_bytes}")
     if g.cols * size % _STRIDE_BYTES:
         raise usage(f"row of {tensor} must be a multiple of {_STRIDE_BYTES} bytes for TMA, not {g.cols * size}")
-    plane = g.rows * g.cols * size
-    dims, strides = (g.cols, g.rows, g.depth, g.batch), (g.cols * size, plane, g.depth * plane)
+    sizes, strides = _outer(tensor, "row")
+    dims = (g.cols, *sizes)
     dtype = "u8" if size == 1 else g.dtype.name
     return TensorMapSpec(dtype, dims, strides, (piece, 1, 1, 1), "none"), f"vec{piece}"
 
@@ -162,7 +222,7 @@ def tile_coordinates(tensor: GlobalTensor, rows: int, cols: int, coord: object, 
     for word, value, step, extent in zip(
         ("batch", "depth", "row", "column"), full, _steps(axis, rows, cols), (g.batch, g.depth, g.rows, g.cols), strict=True
     ):
-        if isinstance(value, int) and not 0 <= value * step < extent:
+        if isinstance(value, int) and isinstance(extent, int) and not 0 <= value * step < extent:
             last, unit = -(-extent // step) - 1, "elements" if rows == cols == 1 else "tiles"
             raise usage(f"{word} coordinate of {tensor} must be from 0 to {last} (it counts {unit}), not {value}")
     return full
@@ -186,7 +246,7 @@ class Origin:
     row: Scalar
     rows_before: Scalar
     col: Scalar
-    limit: int | None
+    limit: Scalar | None
     col_limit: int | None
 
 
@@ -198,9 +258,8 @@ def tile_origin(operation: str, tensor: GlobalTensor, rows: int, cols: int, coor
     if g.cols % unit:
         raise usage(f"{operation} columns of {tensor} must be a multiple of the {unit} of an access, not {g.cols}")
     b, d, r, c = tile_coordinates(tensor, rows, cols, coord)
-    plane = d if isinstance(b, int) and b == 0 else b * g.depth + d
-    limits = g.rows if g.rows % rows else None, g.cols if g.cols % cols else None
-    return Origin(r * rows, plane * g.rows, c * cols, *limits)
+    limits = tensor.rows if isinstance(g.rows, str) or g.rows % rows else None, g.cols if g.cols % cols else None
+    return Origin(r * rows, tensor.line(b, d, 0), c * cols, *limits)
 
 
 def rank(tile: SharedTile | SharedVector) -> str:

@@ -42,14 +42,15 @@ class Argument:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A PTX parameter: the argument it comes from, and the tensor map to encode (None: the pointer or number
-    itself). ``declaration``: its text.
+    """A PTX parameter: the argument it comes from, and the tensor map to encode (None: the pointer or number itself, or
+    with ``axis`` the size of that dimension). ``declaration``: its text.
     """
 
     name: str
     argument: int
     map: TensorMapSpec | None
     declaration: str = field(default="", compare=False)
+    axis: int | None = None
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,18 @@ class Kernel:
         """
         if len(buffers) != len(self.arguments):
             raise UsageError(f"kernel {self.name} must be given {len(self.arguments)} buffers, not {len(buffers)}")
-        return [buffers[p.argument] if p.map is None else p.map.encode(address_of(buffers[p.argument])) for p in self.parameters]
+        sizes: dict[str, int] = {}
+        for a, buffer in zip(self.arguments, buffers, strict=True):
+            if isinstance(a.layout, GlobalLayout) and any(isinstance(n, str) for n in a.layout.shape):
+                sizes |= _sizes(a, a.layout, buffer.shape, sizes)
+
+        def value(p: Parameter) -> Any:
+            buffer = buffers[p.argument]
+            if p.map is not None:
+                return p.map.encode(address_of(buffer), sizes)
+            return buffer if p.axis is None else np.int32(buffer.shape[p.axis])
+
+        return [value(p) for p in self.parameters]
 
     def upload(self, arrays: Sequence[np.ndarray], device: Any) -> list[Any]:
         """Return device memory of a simulated ``device`` for every array, and scalars as they are."""
@@ -116,7 +128,12 @@ class Kernel:
             names = ", ".join(a.name for a in wanted)
             raise UsageError(f"kernel {self.name} must be given {len(wanted)} inputs ({names}), not {len(inputs)}")
         given = dict(zip((a.name for a in wanted), inputs, strict=True))
-        return [_input(a, given[a.name]) if a.is_input else _output(a) for a in self.arguments]
+        arrays = {a.name: _input(a, given[a.name]) for a in wanted}
+        sizes: dict[str, int] = {}
+        for a in wanted:
+            if isinstance(a.layout, GlobalLayout):
+                sizes |= _sizes(a, a.layout, arrays[a.name].shape, sizes)
+        return [arrays[a.name] if a.is_input else _output(a, sizes) for a in self.arguments]
 
     def run(self, *inputs: Any, on: str = "sim", **options: Any) -> Any:
         """Run the kernel on the simulator (``on="sim"``) or a Hopper GPU (``on="gpu"``); return its output or outputs.
@@ -180,9 +197,9 @@ def _input(argument: Argument, value: Any) -> np.ndarray:
     if isinstance(layout, ScalarLayout):
         return _number(argument.name, layout, value)
     array = np.ascontiguousarray(value)
-    if array.shape != layout.shape or array.dtype not in (layout.dtype.natural, layout.dtype.storage):
+    if layout.sizes_of(array.shape) is None or array.dtype not in (layout.dtype.natural, layout.dtype.storage):
         raise UsageError(
-            f"input {argument.name} must be {layout.dtype.natural} {layout.shape}, not {array.dtype} {array.shape}",
+            f"input {argument.name} must be {layout.dtype.natural} {_shape(layout)}, not {array.dtype} {array.shape}",
         )
     return array.copy()
 
@@ -199,9 +216,27 @@ def _number(name: str, layout: ScalarLayout, value: Any) -> np.ndarray:
     return given.astype(natural)
 
 
-def _output(argument: Argument) -> np.ndarray:
+def _shape(layout: GlobalLayout) -> str:
+    """Return a shape as Python writes it, with names as they are."""
+    return f"({', '.join(map(str, layout.shape))}{',' if layout.ndim == 1 else ''})"
+
+
+def _sizes(argument: Argument, layout: GlobalLayout, shape: tuple[int, ...], known: dict[str, int]) -> dict[str, int]:
+    """Return the sizes of an argument's named dimensions. Raises UsageError where another argument's differ."""
+    sizes = layout.sizes_of(shape) or {}
+    for name, size in sizes.items():
+        if known.get(name, size) != size:
+            raise UsageError(f"size {name} of {argument.name} must be that of the arguments before, {known[name]}, not {size}")
+    return sizes
+
+
+def _output(argument: Argument, sizes: dict[str, int]) -> np.ndarray:
     layout = argument.layout
-    return np.full(layout.shape, np.iinfo(layout.dtype.storage).max, layout.dtype.storage).view(layout.dtype.natural)
+    for name in layout.shape:
+        if isinstance(name, str) and name not in sizes:
+            raise UsageError(f"size {name} of output {argument.name} must be a dimension of an input, too, not of outputs alone")
+    shape = tuple(sizes[n] if isinstance(n, str) else n for n in layout.shape)
+    return np.full(shape, np.iinfo(layout.dtype.storage).max, layout.dtype.storage).view(layout.dtype.natural)
 
 
 def kernel(
@@ -330,6 +365,11 @@ def _kernel(
             parameters.append(Parameter(symbol, i, spec, f".param .align 64 .b8 {symbol}[128]"))
         if value.has_pointer:
             parameters.append(Parameter(f"{name}_ptr", i, None, f".param .u64 {name}_ptr"))
+        known = {p.name for p in parameters}
+        for axis, size in enumerate(value.layout.shape):
+            if isinstance(size, str) and f"{size}_size" not in known:
+                parameters.append(Parameter(f"{size}_size", i, None, f".param .u32 {size}_size", axis))
+                known.add(f"{size}_size")
         described.append(Argument(name, layout, value.is_read or not value.is_written, value.is_written))
     block = (32 * builder.warps, 1, 1)
     ptx, source_map = assemble(builder, [p.declaration for p in parameters], block, cluster)

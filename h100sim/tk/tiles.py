@@ -339,33 +339,50 @@ class ScalarLayout:
 
 @dataclass(frozen=True)
 class GlobalLayout:
-    """A contiguous row-major tensor in global memory, {batch, depth, rows, cols}; missing dimensions are 1."""
+    """A contiguous row-major tensor in global memory, {batch, depth, rows, cols}; missing dimensions are 1. All but the
+    columns may be names of sizes that are known only when the kernel runs.
+    """
 
     dtype: ElementType
-    batch: int
-    depth: int
-    rows: int
+    batch: int | str
+    depth: int | str
+    rows: int | str
     cols: int
     ndim: int
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> tuple[int | str, ...]:
         """The dimensions that were given."""
         return (self.batch, self.depth, self.rows, self.cols)[4 - self.ndim :]
 
     def __str__(self) -> str:
         return f"gl<{self.dtype}, {', '.join(map(str, self.shape))}>"
 
+    def sizes_of(self, shape: tuple[int, ...]) -> dict[str, int] | None:
+        """Return what the names stand for in an array of this shape, None if it is not one of this layout."""
+        sizes: dict[str, int] = {}
+        for wanted, found in zip(self.shape, shape, strict=False):
+            if found != (sizes.setdefault(wanted, found) if isinstance(wanted, str) else wanted) or found < 1:
+                return None
+        return sizes if len(shape) == self.ndim else None
 
-def gl(dtype: ElementType, *shape: int) -> GlobalLayout:
-    """Describe a kernel argument in global memory by its element type and 1 to 4 dimensions, columns last. Integers
+
+def gl(dtype: ElementType, *shape: int | str) -> GlobalLayout:
+    """Describe a kernel argument in global memory by its element type and 1 to 4 dimensions, columns last. A dimension other
+    than the columns may be a name ("m"), the same wherever it occurs: the size comes from the arrays at the launch. Integers
     (``tk.int32``) are for :func:`h100sim.tk.read` and its kin; tiles hold floating point.
     """
     check_dtype(dtype, int32)
-    if not 1 <= len(shape) <= 4 or any(not isinstance(n, int) or n < 1 for n in shape):
-        raise usage(f"gl must have one to four positive dimensions, not {shape}")
+    if not 1 <= len(shape) <= 4 or any(not _is_size(n) for n in shape):
+        raise usage(f"gl must have one to four dimensions, positive or names, not {shape}")
+    if not isinstance(shape[-1], int):
+        raise usage(f"columns of a gl must be known when the kernel is traced, not {shape[-1]}: only outer dimensions are named")
     batch, depth, rows, cols = (1,) * (4 - len(shape)) + tuple(shape)
-    return GlobalLayout(dtype, batch, depth, rows, cols, len(shape))
+    return GlobalLayout(dtype, batch, depth, rows, cols, len(shape))  # type: ignore[arg-type]
+
+
+def _is_size(value: object) -> bool:
+    return value.isidentifier() and value.isascii() if isinstance(value, str) else isinstance(value, int) and value >= 1
 
 
 def check_dtype(dtype: object, *more: ElementType) -> None:

@@ -14,7 +14,7 @@ from .control import lane, slot_in
 from .conversions import convert_element
 from .global_memory import GlobalTensor, require_tensor, tile_coordinates
 from .register_vectors import RegisterVector
-from .scalars import Int, Pred, Scalar, all_of
+from .scalars import Int, Pred, all_of
 from .tiles import SharedAddress, SharedVector, fl
 
 _SUFFIX = {2: "b16", 4: "f32"}
@@ -103,7 +103,7 @@ def _in_global(operation: str, vector: RegisterVector, tensor: GlobalTensor, coo
     size = _size(operation, g.dtype)
     total = warps * vector.length
     b, d, r, c = tile_coordinates(tensor, 1, total, coord)
-    line: Scalar = ((b * g.depth) + d) * g.rows + r
+    line = tensor.line(b, d, r)
     element = first + c * total
     pointer = tensor.pointer_register()
     for value, pitch in ((line, g.cols * size), (element, size)):
