@@ -4,9 +4,6 @@ A has a scale for every row and 128 columns, B one for every block of 128 x 128.
 bits, so its sum is taken out after each 128 of K: the consumers multiply it by both scales and add it to an accumulator in
 f32, while the next product runs into a second set of registers. The scales of A travel through the ring with the tiles that
 they belong to; those of B are read ahead of the wait.
-
-Two accumulators leave registers for tiles of 128 x 128 only, and at the rate of fp8 such tiles ask L2 for 64 bytes a cycle.
-So the two CTAs of a cluster share B, as in ``gemm_6_multicast``: each fetches half of a tile for both.
 """
 
 # mypy: disable-error-code="valid-type"
@@ -20,7 +17,7 @@ from h100sim.errors import UsageError
 TEACHES = "fp8 GEMM: e4m3 operands, scales per 1 x 128 and 128 x 128 tile, a second accumulator in f32"
 CONFIG = {"m": 256, "n": 256, "k": 512, "stages": 4}
 
-BM, BN, BK, CONSUMERS, CLUSTER = 128, 128, 128, 2, 2
+BM, BN, BK, CONSUMERS = 128, 128, 128, 2
 #: The largest e4m3. Spec: PTX ISA 9.1, "Alternate Floating-Point Data Formats".
 LARGEST = 448.0
 
@@ -29,7 +26,7 @@ def build(m: int = 256, n: int = 256, k: int = 512, stages: int = 4) -> tk.Kerne
     """Return the kernel for A (m x k) and B (n x k) in e4m3, their scales (k/128 x m and n/128 x k/128, f32), C (m x n) in
     bf16. Raises UsageError for sizes that do not tile.
     """
-    for name, size, unit in (("m", m, CLUSTER * BM), ("n", n, BN), ("k", k, BK)):
+    for name, size, unit in (("m", m, BM), ("n", n, BN), ("k", k, BK)):
         if size < unit or size % unit:
             raise UsageError(f"{name} must be a multiple of {unit}, not {size}")
     if not 2 <= stages <= 5:
@@ -37,7 +34,7 @@ def build(m: int = 256, n: int = 256, k: int = 512, stages: int = 4) -> tk.Kerne
     steps = k // BK
     scales_a, scales_b = tk.gl(tk.fl, steps, m), tk.gl(tk.fl, n // BN, steps)
 
-    @tk.kernel(grid=(m // BM, n // BN), warpgroups=1 + CONSUMERS, cluster=CLUSTER)
+    @tk.kernel(grid=(m // BM, n // BN), warpgroups=1 + CONSUMERS)
     def gemm_fp8(
         A: tk.gl(tk.fp8e4m3, m, k),
         B: tk.gl(tk.fp8e4m3, n, k),
@@ -45,16 +42,16 @@ def build(m: int = 256, n: int = 256, k: int = 512, stages: int = 4) -> tk.Kerne
         B_scale: scales_b,
         C: tk.gl(tk.bf16, m, n),
     ):
-        row, col, rank = tk.blockIdx("x"), tk.blockIdx("y"), tk.cluster.ctarank()
+        row, col = tk.blockIdx("x"), tk.blockIdx("y")
         a, b = tk.st(tk.fp8e4m3, 64, BK, count=(stages, CONSUMERS)), tk.st(tk.fp8e4m3, BN, BK, count=stages)
         c = tk.st(tk.bf16, 64, BN, count=CONSUMERS)
         scale = tk.sv(tk.fl, 64, count=stages * CONSUMERS)
         full, empty = tk.semaphores(stages), tk.semaphores(stages)
         with tk.elect():
             tk.init_semaphore(full, 1)
-            tk.init_semaphore(empty, CONSUMERS * CLUSTER)
+            tk.init_semaphore(empty, CONSUMERS)
             tk.fence_mbarrier_init()
-        tk.cluster.sync()
+        tk.sync()
 
         with tk.warpgroups(0, name="producer"):
             tk.warpgroup.decrease_registers(40)
@@ -67,8 +64,7 @@ def build(m: int = 256, n: int = 256, k: int = 512, stages: int = 4) -> tk.Kerne
                     for i in range(CONSUMERS):
                         tk.tma.load_async(a[ring.stage, i], A, (row * CONSUMERS + i, step), arrived)
                         tk.tma.load_async(scale[ring.stage * CONSUMERS + i], A_scale, (step, row * CONSUMERS + i), arrived)
-                    half = b[ring.stage].subtile(BN // CLUSTER, BK, (rank, 0))
-                    tk.tma.cluster.load_async(half, B, (col * CLUSTER + rank, step), arrived, 0b11)
+                    tk.tma.load_async(b[ring.stage], B, (col, step), arrived)
                     ring.advance()
 
         with tk.warpgroups(1, 2, name="consumer") as consumer:
@@ -94,9 +90,7 @@ def build(m: int = 256, n: int = 256, k: int = 512, stages: int = 4) -> tk.Kerne
                 tk.warpgroup.mma_async_wait(running)
                 # All warps have read their scales, too, before one thread says that the slot is free.
                 tk.warpgroup.sync(consumer + 1)
-                with tk.elect():
-                    for cta in range(CLUSTER):
-                        tk.tma.cluster.arrive(empty[done.stage], cta, publish=False)
+                tk.warpgroup.arrive(empty[done.stage])
                 done.advance()
                 tk.warp.mul_row(parts[i], parts[i], factors[i])
                 tk.warp.add(acc, acc, parts[i])
@@ -121,8 +115,6 @@ def build(m: int = 256, n: int = 256, k: int = 512, stages: int = 4) -> tk.Kerne
             with tk.elect():
                 tk.tma.store_async(C, c[consumer], (row * CONSUMERS + consumer, col))
                 tk.tma.store_async_wait()
-        # A CTA must not end while the other may still arrive at its semaphores.
-        tk.cluster.sync()
 
     return gemm_fp8
 

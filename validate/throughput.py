@@ -36,6 +36,7 @@ CASES: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("gemm", {**_GEMM, "bn": 256, "stages": 4}, "matmul"),
     ("gemm_fp8", _GEMM, ""),
     ("attention", {**_ATTENTION}, "attention"),
+    ("attention", {**_ATTENTION, "consumers": 3}, "attention"),
     ("attention", {**_ATTENTION, "order": True}, "attention"),
     ("attention", {**_ATTENTION, "overlap": True}, "attention"),
     ("attention", {**_ATTENTION, "order": True, "overlap": True}, "attention"),
