@@ -356,6 +356,11 @@ def lower_multiply(instruction: Instruction, environment: Environment) -> Machin
     flags |= HALF_D if wgmma.d.name == "f16" else 0
     flags |= SATURATE if wgmma.satfinite else 0
     values = [immediate(instruction, o, "scale or transpose", environment) for o in operands]
+    # Only 16-bit types have transposes, only floating-point types signs. Measured: ptxas 13.0 refuses more ("arguments mismatch").
+    most = 0 if a_type not in _FLOATS else 2 if a_type not in ("f16", "bf16") else 3 if in_registers else 4
+    if len(values) > most:
+        what = f"at most {most} immediates after scale-d (operands of {a_type} must be K-major)"
+        raise refuse(instruction, f"wgmma.mma_async of {a_type} must have {what}, not {len(values)}", environment)
     if a_type in _FLOATS:
         for value, bit in zip(values, (NEGATE_A, NEGATE_B), strict=False):
             if value not in (1, -1):
