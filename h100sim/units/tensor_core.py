@@ -3,6 +3,7 @@
 The four warps of a warpgroup issue the same wgmma; it joins the SM's queue when the last of them has. The tensor core takes one
 operation at a time for max(N/2, 16 + N/4) cycles (A from shared memory) and delivers it a fixed time later. Operands are read
 and the accumulator is written at delivery: a program that is correct cannot tell, and one that is not is reported by the checks.
+A sparse wgmma keeps half of A, which the metadata in a register of each thread places, and reads twice as much of B.
 
 Spec: PTX ISA 9.1, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions". Measured: times in
 h100sim/devices.py, ``TensorCore``; arithmetic in h100sim/numerics/tensor_core.py.

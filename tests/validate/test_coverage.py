@@ -8,10 +8,15 @@ from pathlib import Path
 
 import pytest
 
+import h100sim
 from h100sim.isa import lane
+from h100sim.isa.machine import MachineOp
+from h100sim.native import address_of
+from h100sim.program import lower_by_line
+from h100sim.ptx import parse
 from h100sim.ptx.types import split_opcode
 from validate.coverage import assembler, table
-from validate.coverage.forms import instruction_of, lane_form, lane_operation, patterns
+from validate.coverage.forms import instruction_of, kernel_of_instructions, lane_form, lane_operation, patterns
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,6 +44,22 @@ def test_every_form_is_taken_or_refused_as_ptxas_does():
     assert taken_here_alone == []
     assert [form for form in refused_here_alone if not REFUSED_HERE.match(form)] == []
     assert len(refused_here_alone) < 70
+
+
+def test_every_handler_compiles():
+    """The first and the last form of every pattern: what runs them, and what their units call when they are done."""
+    handlers = set()
+    for pattern in patterns():
+        for form in (pattern.forms[0], pattern.forms[-1]):
+            text, line = kernel_of_instructions([instruction_of(form)])
+            try:
+                module = parse(text)
+                op = lower_by_line(module, module.functions["kernel"])[line]
+            except (h100sim.PtxError, KeyError):
+                continue
+            if isinstance(op, MachineOp):
+                handlers |= {handler for handler in (op.handler, op.completion, *op.uses) if handler is not None}
+    assert len(handlers) > 70 and all(address_of(handler) for handler in handlers)
 
 
 def test_ptxas_has_every_lane_instruction():
