@@ -26,6 +26,7 @@ from .units.named_barriers import release_after_exit
 #: Looks at a warp in a loop during which nothing but registers changed in the launch, after which lanes that wait for those in the
 #: loop go on without them, although no state of the loop came back (it reads a clock, or counts).
 VAIN_LOOKS = 4096
+_HASHED_STACK_BYTES = 1024
 #: Retries of instructions without any change in the launch after which a warp is taken to wait for ever.
 VAIN_RETRIES = 4096
 
@@ -53,10 +54,15 @@ _MANY = 1 << 40
 
 @inner
 def state_hash(ctx, w):
-    """Return a hash of all that decides what a warp does next, but for memory: its registers and its groups of lanes."""
+    """Return a hash of all that decides what a warp does next, but for memory that others share: its registers, its groups of
+    lanes and the first kilobyte of the lanes' stacks."""
     c = S.context(ctx)
     W = S.warps(ctx)[w]
     h = np.int64(W.node)
+    for lane in range(32):
+        for word in i64(c.local + (w * 32 + lane) * c.local_bytes, min(c.local_bytes, _HASHED_STACK_BYTES) // 8):
+            h = (h ^ word) * 0x100000001B3
+            h ^= (h >> 29) & 0x7FFFFFFFF
     for word in i64(W.regs, c.register_bytes // 8):
         h = (h ^ word) * 0x100000001B3
         h ^= (h >> 29) & 0x7FFFFFFFF
@@ -74,9 +80,9 @@ def state_hash(ctx, w):
 def is_endless(ctx, w):
     """Look whether a warp that keeps branching backwards is in a state that it was in before, and whether that ends the launch.
 
-    While nothing changes but registers (no byte of memory, no barrier, no copy: ``progress``), a warp that comes back to a state
-    repeats itself for ever. When every warp that runs does so and no unit has work, nothing can happen any more. The state of
-    comparison moves on at each power of two (Brent), so that a loop of any period is found.
+    While nothing changes but registers and stacks (no byte of shared or global memory, no barrier, no copy: ``progress``), a warp
+    that comes back to a state repeats itself for ever. When every warp that runs does so and no unit has work, nothing can happen
+    any more. The state of comparison moves on at each power of two (Brent), so that a loop of any period is found.
     """
     c = S.context(ctx)
     warps = S.warps(ctx)

@@ -364,7 +364,15 @@ def bf16(*shape: int, seed: int) -> np.ndarray:
 def test_hgemm_with_cp_async(m, n, k):
     a, b = random(0).standard_normal((m, k)).astype(np.float16), random(1).standard_normal((n, k)).astype(np.float16)
     c = np.zeros((m, n), np.float32)
-    run("matmul", "hgemm", (-(-n // 64), -(-m // 64)), 128, a, b, c, np.int32(m), np.int32(n), np.int32(k), shared_mem=3 * 64 * 40 * 4)
+    sizes = np.int32(m), np.int32(n), np.int32(k)
+    run("matmul", "hgemm", (-(-n // 64), -(-m // 64)), 128, a, b, c, *sizes, shared_mem=3 * 64 * 40 * 4)
+    assert np.abs(c - a.astype(np.float64) @ b.astype(np.float64).T).max() < 1e-3
+
+
+def test_wmma():
+    a, b = random(0).standard_normal((32, 48)).astype(np.float16), random(1).standard_normal((32, 48)).astype(np.float16)
+    c = np.zeros((32, 32), np.float32)
+    run("matmul", "wmma_gemm", (2, 2), 32, a, b, c, np.int32(32), np.int32(48))
     assert np.abs(c - a.astype(np.float64) @ b.astype(np.float64).T).max() < 1e-3
 
 

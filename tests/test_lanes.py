@@ -60,6 +60,23 @@ def test_a_lock_with_a_growing_pause():
     assert sorted(run(body, outside=".global .u32 lock; .global .u32 count;", block=64)) == list(range(1, 65))
 
 
+def test_a_lock_of_code_that_keeps_its_variables_in_memory():
+    """What a compiler makes without optimisation: every round of the loop calls a function and writes the stack."""
+    outside = """
+    .global .u32 lock; .global .u32 count;
+    .func (.param .b32 r) try() {
+        .local .b32 own; .reg .b32 %old; atom.acquire.gpu.global.cas.b32 %old, [lock], 0, 1; st.local.b32 [own], %old;
+        ld.local.b32 %old, [own]; st.param.b32 [r], %old; ret; }
+    """
+    body = """
+    .local .align 4 .b8 mine[8]; .param .b32 got;
+    TAKE: call (got), try; ld.param.b32 %old, [got]; st.local.b32 [mine+4], %old; setp.ne.u32 %p, %old, 0; @%p bra TAKE;
+    ld.relaxed.gpu.global.u32 %r_value, [count]; add.u32 %r_value, %r_value, 1; st.relaxed.gpu.global.u32 [count], %r_value;
+    atom.release.gpu.global.exch.b32 %old, [lock], 0;
+    """
+    assert sorted(run(body, outside=outside)) == list(range(1, 33))
+
+
 def test_two_spinning_groups_of_a_warp_let_the_third_go_on():
     """Even and odd lanes want the lock at different places; its holder waits where all meet."""
     body = """

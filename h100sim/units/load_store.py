@@ -241,7 +241,9 @@ def store(regs, mask, ops, ctx):
             kind = space_of_generic(address)
         if size == 16:
             words = i64(target, 2)
-            words[0], words[1] = get(regs, operand(ops, 1), lane), get(regs, operand(ops, 1) + HIGH_HALF, lane)
+            low, high = get(regs, operand(ops, 1), lane), get(regs, operand(ops, 1) + HIGH_HALF, lane)
+            changed |= int(words[0] != low or words[1] != high)
+            words[0], words[1] = low, high
             continue
         for k in range(count):
             value = get(regs, operand(ops, 1 + k), lane)
@@ -250,7 +252,8 @@ def store(regs, mask, ops, ctx):
                 byte = (value >> (8 * b)) & 0xFF
                 changed |= data[b] ^ byte
                 data[b] = byte
-    c.progress += changed != 0
+    if kind != LOCAL:
+        c.progress += changed != 0
     if kind == SHARED:
         shared_time(ctx, regs, ops, 0, offset, mask, total, False, STORE)
         record(ctx, regs, ops, 0, offset, mask, total, space, access)

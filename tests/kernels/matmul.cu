@@ -1,6 +1,7 @@
-// Matrix products below the tensor memory accelerator: cp.async and ldmatrix and mma.sync in three stages, integers.
+// Matrix products below the tensor memory accelerator: cp.async and ldmatrix and mma.sync in three stages, wmma, integers.
 #include <cuda_fp16.h>
 #include <cstdint>
+#include <mma.h>
 
 __device__ __forceinline__ uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
 
@@ -48,6 +49,21 @@ extern "C" __global__ void __launch_bounds__(128) hgemm(const __half *a, const _
                 int r = row0 + wm + i * 16 + h * 8 + lane / 4, q = column0 + wn + j * 8 + lane % 4 * 2;
                 if (r < m && q + 1 < n) *(float2 *)&c[(size_t)r * n + q] = make_float2(d[i][j][2 * h], d[i][j][2 * h + 1]);
             }
+}
+
+extern "C" __global__ void wmma_gemm(const __half *a, const __half *b, float *c, int n, int k)
+{
+    using namespace nvcuda::wmma;
+    fragment<matrix_a, 16, 16, 16, __half, row_major> fa;
+    fragment<matrix_b, 16, 16, 16, __half, col_major> fb;
+    fragment<accumulator, 16, 16, 16, float> acc;
+    fill_fragment(acc, 0.0f);
+    for (int s = 0; s < k; s += 16) {
+        load_matrix_sync(fa, a + blockIdx.y * 16 * k + s, k);
+        load_matrix_sync(fb, b + blockIdx.x * 16 * k + s, k);
+        mma_sync(acc, fa, fb, acc);
+    }
+    store_matrix_sync(c + blockIdx.y * 16 * n + blockIdx.x * 16, acc, n, mem_row_major);
 }
 
 extern "C" __global__ void dot_products(const int *a, const int *b, int *c, int n)
