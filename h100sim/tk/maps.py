@@ -113,7 +113,8 @@ def copy(dst: Registers, src: Registers) -> None:
         _copy_vector(dst, src)
         return
     if (dst.rows, dst.cols, dst.layout) != (src.rows, src.cols, src.layout):
-        raise usage(f"warp.copy operands must have one shape and layout, not {dst} and {src}")
+        hint = ": warp.swap_layout changes the layout" if (dst.rows, dst.cols) == (src.rows, src.cols) else ""
+        raise usage(f"warp.copy operands must have one shape and layout, not {dst} and {src}{hint}")
     cols = unit_cols(src.dtype, dst.dtype)
     for i in range(dst.height):
         for j in range(dst.cols // cols):

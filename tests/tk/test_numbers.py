@@ -148,6 +148,27 @@ def test_ctas_hand_over_with_release_and_acquire(on):
     assert outputs[1][0, 0] == 8 and outputs[2][0, 0] == 36
 
 
+@pytest.mark.parametrize("dtype", [tk.fl, tk.int32], ids=str)
+def test_a_cta_waits_for_a_flag_of_another(dtype, on):
+    """CTA 0 publishes a value with a flag; CTA 1 reads the flag until it is up."""
+
+    @tk.kernel(grid=2, warps=1)
+    def handover(F: tk.gl(tk.int32, 1, 1), D: tk.gl(dtype, 1, 8), Y: tk.gl(dtype, 1, 8)):
+        with tk.elect():
+            with tk.when(tk.blockIdx() == 0):
+                for i in range(8):
+                    tk.write(D, i, i * i if dtype is tk.int32 else float(i * i))
+                tk.write(F, 0, 1, order="release")
+            with tk.otherwise():
+                for _ in tk.while_(lambda: tk.read(F, 0, order="acquire") == 0):
+                    pass
+                for i in range(8):
+                    tk.write(Y, i, tk.read(D, i))
+
+    outputs = checked(handover, np.zeros((1, 1), np.int32), np.zeros((1, 8), dtype.natural), on=on)
+    np.testing.assert_array_equal(outputs[-1][0], np.arange(8) ** 2)
+
+
 REFUSED = [
     (lambda X: tk.read(X, (64, 0)), "row coordinate of X (gl<f32, 64, 32>) must be from 0 to 63 (it counts elements), not 64"),
     (lambda X: tk.read(X, 0, order="release"), 'order of tk.read must be "" or "acquire", not "release"'),
