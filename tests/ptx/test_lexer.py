@@ -1,6 +1,5 @@
 """PTX text to tokens."""
 
-import time
 from contextlib import suppress
 
 import pytest
@@ -81,8 +80,7 @@ def test_what_is_no_token(text: str, message: str) -> None:
     ],
     ids=["comments", "stars", "backslashes", "digits", "modifiers", "many comments"],
 )
-def test_time_is_linear_in_the_text(text: str) -> None:
-    start = time.perf_counter()
+def test_long_texts_end(text: str) -> None:
+    """What is quadratic in these would take hours."""
     with suppress(PtxError):
         tokenize(text, "<ptx>")
-    assert time.perf_counter() - start < 2
