@@ -216,7 +216,8 @@ REFUSED = [
     (lambda: tk.rt(tk.fl, 32, 32).subtile(24, 0),
      "rows of a subtile of rt<f32, 32, 32> must be a multiple of 16 within it, not part 0 of 24"),
     (lambda: tk.warp.copy(tk.rt(tk.bf16, 16, 32), tk.rt(tk.fl, 16, 32, "col")),
-     "warp.copy operands must have one shape and layout, not rt<bf16, 16, 32> and rt<f32, 16, 32, col>: warp.swap_layout changes the layout"),
+     "warp.copy operands must have one shape and layout, not rt<bf16, 16, 32> and rt<f32, 16, 32, col>: "
+     "warp.swap_layout changes the layout"),
 ]  # fmt: skip
 
 
