@@ -26,16 +26,14 @@ def measure(pictures: Path | None = None) -> dict[str, Any]:
     a, b = gemm.inputs()
     c = kernel.run(a, b)
     exact, allowed = gemm.reference(a, b)
-    lines = Path(gemm.__file__).read_text().splitlines()
-    (line,) = (n for n, text in enumerate(lines, 1) if text.strip().startswith(CALL))
-    text = kernel.ptx.splitlines()
-    ptx = [text[n - 1].partition("//")[0].strip() for n, (_, python) in kernel.source_map.items() if python == line]
+    (explained,) = (x for x in kernel.explain(show=False).lines if x.source.startswith(CALL))
+    ptx = [instruction.partition("//")[0].strip() for instruction in explained.instructions]
     return {
-        "python": lines[line - 1].strip(),
+        "python": explained.source,
         "ptx": ptx,
         "ptx_opcodes": dict(Counter(opcode_of(x) for x in ptx)),
-        "sass": toolchain.sass_of_line(kernel.ptx, gemm.__file__, line),
-        "lines_of_ptx": len(text),
+        "sass": toolchain.sass_of_line(kernel.ptx, explained.file, explained.line),
+        "lines_of_ptx": len(kernel.ptx.splitlines()),
         "seconds_to_ptx": min(seconds),
         "seconds_of_nvcc": toolchain.seconds_of_nvcc(),
         "cycles": kernel.last_run.cycles,
@@ -55,7 +53,7 @@ def report(figures: dict[str, Any]) -> str:
     parts = [f"`{figures['python']}` is {len(figures['ptx'])} lines of PTX:"]
     parts.append("\n".join("    " + shortened(x) for x in figures["ptx"]))
     if figures["sass"] is None:
-        parts.append("SASS: ptxas and nvdisasm are not here (`pip install h100sim[cuda]` brings them).")
+        parts.append("SASS: ptxas and nvdisasm are not both here (`pip install h100sim[cuda]` brings them).")
     else:
         parts.append(f"ptxas makes {len(figures['sass'])} SASS instructions of that line:")
         parts.append("\n".join("    " + shortened(x) for x in figures["sass"]))
