@@ -43,6 +43,9 @@ _FENCED, _COMMITTED, _WAITED = int(Event.WGMMA_FENCED), int(Event.WGMMA_COMMITTE
 _WAIT = int(Wait.WGMMA)
 _FULL = 0xFFFFFFFF
 
+#: The least cycles of a sparse wgmma with A in registers (two less for N 8). Measured: validate/silicon/sparse_wgmma_rate.json.
+_SPARSE_FLOOR = 18
+
 #: Places in the scratch memory: A (64, 64), B (256, 64), D (64, 256) 32-bit elements, the argument block of a step.
 _A, _B, _D, _BLOCK = 0, 1 << 14, 5 << 14, 9 << 14
 #: Of a sparse one: the stored A (64, 32), which elements of A are there (64, 64), the metadata of 128 threads.
@@ -80,7 +83,8 @@ def cycles_of(ctx, ins):
     """Return how long the tensor core takes for one wgmma. A sparse one reads twice as much of B, at 128 bytes a cycle."""
     T = S.timing(ctx)
     if ins.imm2 & A_IN_REGISTERS:
-        return max(ins.imm1, T.wgmma_floor_cycles)
+        floor = T.wgmma_floor_cycles if ins.imm2 & SPARSE == 0 else _SPARSE_FLOOR if ins.imm0 > 8 else _SPARSE_FLOOR - 2
+        return max(ins.imm1, floor)
     return max(ins.imm1, T.wgmma_operand_cycles + ins.imm0 // (2 if ins.imm2 & SPARSE else 4))
 
 

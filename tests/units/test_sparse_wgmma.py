@@ -9,6 +9,7 @@ import h100sim
 from h100sim.layouts.fragments import fragment
 from h100sim.numerics.wgmma import wgmma_sparse
 from tests.kernels import launch
+from validate import probes
 from validate.probes import sparse_wgmma_bits as probe
 
 CASES = [(shape, type_, selector, place) for shape, type_, selector in probe.CASES for place in probe.PLACES]
@@ -59,3 +60,10 @@ def test_undefined_metadata_is_an_error():
 def test_what_there_is_not_is_refused(shape, selector, message):
     with pytest.raises(h100sim.PtxError, match=message):
         probe.result(run, shape, "s8" if "s8" in shape else "f16", selector, "shared")
+
+
+def test_the_rate_is_that_of_silicon():
+    silicon = probes.silicon_answer("sparse_wgmma_rate")["results"]
+    here = probes.ask("sparse_wgmma_rate", "sim")["results"]
+    assert len(here) == 12
+    assert {key: value for key, value in here.items() if np.abs(np.array(value) / silicon[key] - 1).max() > 0.02} == {}
