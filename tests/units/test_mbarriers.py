@@ -97,3 +97,61 @@ def test_missing_bytes_are_a_deadlock_that_counts_them():
 def test_misuse_is_an_error(body, error, message):
     with pytest.raises(error, match=message):
         launch(story(body), (zeros(1),), block=1)
+
+
+def completed(parity: int, at: int) -> str:
+    """Write whether a phase is complete to out[at]."""
+    return f"""mbarrier.test_wait.parity.shared::cta.b64 %q, [%b], {parity};
+    selp.u32 %v, 1, 0, %q; @%lead st.global.u32 [%a+{4 * at}], %v;\n"""
+
+
+def test_a_dropped_arrival_is_not_expected_again():
+    """Of two participants one leaves: the first phase takes its last arrival, later ones do without it."""
+    body = "mbarrier.arrive_drop.shared::cta.b64 %state, [%b];" + completed(0, 0)
+    body += "mbarrier.arrive.shared::cta.b64 %state, [%b];" + completed(0, 1)
+    body += "mbarrier.arrive.shared::cta.b64 %state, [%b];" + completed(1, 2)
+    out = zeros(3)
+    run = launch(story(body, 2), (out,), block=1)
+    assert out.tolist() == [0, 1, 1]
+    dropped = run.trace.of(Event.MBARRIER_DROPPED)
+    assert dropped["b"].tolist() == [1] and dropped["c"].tolist() == [1]
+
+
+def test_a_drop_may_expect_bytes():
+    body = "mbarrier.arrive_drop.expect_tx.shared::cta.b64 %state, [%b], 32;" + completed(0, 0)
+    body += "mbarrier.complete_tx.shared::cta.relaxed.cta.b64 [%b], 32;" + completed(0, 1)
+    out = zeros(2)
+    launch(story(body, 1), (out,), block=1)
+    assert out.tolist() == [0, 1]
+
+
+def test_arrivals_that_do_not_complete_return_the_count_before():
+    body = """
+    mbarrier.arrive.noComplete.shared::cta.b64 %state, [%b], 3;
+    mbarrier.pending_count.b64 %v, %state; st.global.u32 [%a], %v;
+    mbarrier.arrive_drop.noComplete.shared::cta.b64 %state, [%b], 1;
+    mbarrier.pending_count.b64 %v, %state; st.global.u32 [%a+4], %v;
+    mbarrier.arrive.shared::cta.b64 %state, [%b];
+    mbarrier.test_wait.shared::cta.b64 %q, [%b], %state; selp.u32 %v, 1, 0, %q; st.global.u32 [%a+8], %v;
+    """
+    out = zeros(3)
+    launch(story(body, 5), (out,), block=1)
+    assert out.tolist() == [5, 2, 1]
+
+
+def test_a_cta_arrives_and_expects_bytes_at_another():
+    """Rank 1 arrives at rank 0's mbarrier with bytes, and completes them there: none but rank 0 sees its phase end."""
+    body = """
+    .reg .b32 %rank, %far, %zero; mov.u32 %rank, %cluster_ctarank; mov.u32 %zero, 0;
+    fence.mbarrier_init.release.cluster; barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+    setp.eq.u32 %p, %rank, 0; @%p bra MINE;
+    mapa.shared::cluster.u32 %far, %b, %zero;
+    mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [%far], 16;
+    mbarrier.complete_tx.relaxed.cluster.shared::cluster.b64 [%far], 16;
+MINE:
+    barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+    mul.wide.u32 %state, %rank, 4; add.u64 %a, %a, %state;
+"""
+    out = zeros(2)
+    run = launch(story(body + completed(0, 0)), (out,), grid=2, block=1, cluster=(2, 1, 1))
+    assert out.tolist() == [1, 0] and not run.hazards
