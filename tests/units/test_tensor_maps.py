@@ -142,3 +142,39 @@ def test_a_map_that_was_never_encoded_is_an_error():
 def test_every_field_has_a_test():
     text = "".join(replacements(m, "[%a]", "") for m in MAPS)
     assert all(f".{field}." in text for field in FIELDS)
+
+
+#: CTA 0 changes the address of a map in global memory and raises a flag; CTA 1 waits for it and loads a box.
+HANDED_OVER = """
+    .shared .align 128 .b8 box[1024]; .shared .align 8 .b64 bar;
+    .reg .b64 %map, %out, %flag, %two, %state; .reg .b32 %t, %cta, %box, %bar, %n; .reg .pred %q, %p, %done;
+    mov.u32 %t, %tid.x; setp.ne.u32 %q, %t, 0; @%q ret; mov.u32 %cta, %ctaid.x; mov.u32 %box, box; mov.u32 %bar, bar;
+    ld.param.u64 %map, [work]; ld.param.u64 %out, [out]; ld.param.u64 %flag, [flag]; ld.param.u64 %two, [two];
+    setp.eq.u32 %p, %cta, 1; @%p bra LOAD;
+    tensormap.replace.tile.global_address.global.b1024.b64 [%map], %two;
+    {release}
+    mov.u32 %n, 1; st.release.gpu.global.u32 [%flag], %n;
+    ret;
+LOAD:
+    ld.acquire.gpu.global.u32 %n, [%flag]; setp.eq.u32 %p, %n, 0; @%p bra LOAD;
+    {acquire}
+    mbarrier.init.shared::cta.b64 [%bar], 1; fence.mbarrier_init.release.cluster;
+    mbarrier.arrive.expect_tx.shared::cta.b64 %state, [%bar], 1024;
+    cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%box], [%map, {{0, 0}}], [%bar];
+WAIT: mbarrier.try_wait.parity.shared::cta.b64 %done, [%bar], 0; @!%done bra WAIT;
+    ld.shared.u32 %n, [%box]; st.global.u32 [%out], %n;
+"""
+
+
+@pytest.mark.parametrize("acquires", [True, False])
+def test_a_map_is_handed_over_in_global_memory(acquires):
+    device = h100sim.Device()
+    one, two = (device.asarray(np.full((16, 16), v, np.uint32)) for v in (11, 22))
+    image = np.frombuffer(bytes(TensorMap.tiled("u32", one.address, [16, 16], [64], [16, 16])), np.uint32).copy()
+    release = "fence.proxy.tensormap::generic.release.gpu;"
+    acquire = "fence.proxy.tensormap::generic.acquire.gpu [%map], 128;" if acquires else ""
+    ptx = entry("u64 work, u64 out, u64 flag, u64 two", HANDED_OVER.format(release=release, acquire=acquire))
+    out, flag = zeros(1), zeros(1)
+    run = launch(ptx, (image, out, flag, two), grid=2, block=32, device=device)
+    assert out.tolist() == [22]
+    assert [h.kind for h in run.hazards] == ([] if acquires else ["proxy-race"])
