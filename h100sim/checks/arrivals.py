@@ -7,6 +7,8 @@ had no need of by the text: every instruction of the kernel that arrives has bee
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from ..hazard import Access, Hazard
@@ -18,11 +20,17 @@ _ARRIVALS = (int(Event.MBARRIER_ARRIVED), int(Event.MBARRIER_DROPPED))
 _KINDS = (*_ARRIVALS, int(Event.MBARRIER_WAITED), int(Event.CTA_ENDED))
 
 
+def arriving(instructions: tuple[Instruction, ...]) -> list[int]:
+    """Return the indices of the instructions that arrive on mbarriers."""
+    return [pc for pc, instruction in enumerate(instructions) if _arrives(instruction)]
+
+
 class Arrivals:
     """Which mbarriers were waited for while fresh, and which were ever arrived on. Memory: a few words per mbarrier."""
 
-    def __init__(self, instructions: tuple[Instruction, ...]):
-        self._unseen = {pc for pc, i in enumerate(instructions) if _arrives(i)}
+    def __init__(self, arrivals: Iterable[int]):
+        """``arrivals``: the instructions of the kernel that arrive, see :func:`arriving`."""
+        self._unseen = set(arrivals)
         self._arrived: set[int] = set()
         self._first_waits: dict[int, np.void] = {}
         self._rows: dict[int, int] = {}

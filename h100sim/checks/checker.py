@@ -28,13 +28,8 @@ from . import accesses, barriers, registers
 from . import launch as launch_module
 from . import tables as t
 from .arrivals import Arrivals
-from .waits import untested_waits
+from .reading import COPIES, FOOTPRINTS_MAX, reading_of
 from .wording import Words, hazards_of, register_hazards
-
-_COPIES = launch_module.PC_CP_COPY | launch_module.PC_CP_COMMIT | launch_module.PC_CP_WAIT | launch_module.PC_CP_WAIT_ALL
-
-#: Instructions whose issue matters although they have no event of their own.
-_ISSUES = _COPIES | launch_module.PC_CP_ARRIVE | launch_module.PC_SYNC
 
 _HANDLERS = {
     Event.EXITED: barriers.exited,
@@ -82,26 +77,19 @@ class Checker:
         if mode not in ("on", "strict"):
             raise UsageError(f"checks must be on or strict, not {mode!r}")
         self.kernel, self.instructions = kernel, instructions
-        flags = [pc_flags(i) for i in instructions]
-        for pc in untested_waits(instructions):
-            flags[pc] |= launch_module.PC_UNTESTED
+        text = self.text = reading_of(instructions)
         self.launch = launch_module.Launch(
-            int(np.prod(kernel.grid)), int(np.prod(kernel.cluster)), int(np.prod(kernel.block)), flags,
-            [_wait_count(i) for i in instructions], mode == "strict",
-        )  # fmt: skip
-        self.arrivals = Arrivals(instructions)
-        self.launch.members = [_members(i) for i in instructions]
+            int(np.prod(kernel.grid)), int(np.prod(kernel.cluster)), int(np.prod(kernel.block)), text, mode == "strict"
+        )
         self.launch.sees_instructions = sees_instructions
-        self.registers = registers.RegisterState(registers.uses_of(instructions))
+        self.arrivals = Arrivals(text.arrivals)
+        self.registers = registers.RegisterState(text.uses)
         self._handlers = {int(kind): handler for kind, handler in _HANDLERS.items()}
         self._handlers[int(Event.ISSUED)] = _issued
         self._handlers[int(Event.TMA_ISSUED)] = _copy_issued
         self._handlers[int(Event.CTA_STARTED)] = self._cta_started
         self._is_kind = _lookup([*_HANDLERS, Event.TMA_ISSUED, Event.CTA_STARTED])
         self._is_register_kind = _lookup(registers.KINDS)
-        self._aligned = np.array([*(f & launch_module.PC_ALIGNED != 0 for f in flags), False], bool)
-        self._copies = np.array([*(f & _ISSUES != 0 for f in flags), False], bool)
-        self._touching = np.append(self.registers.uses.touching, False)
         self._times: dict[int, int] = {}
         self._places = np.zeros(0, CTA_INFO)
         self.events = 0
@@ -117,8 +105,8 @@ class Checker:
         kinds, issued = events["kind"], events["kind"] == Event.ISSUED
         # A full mask cannot be a part of the warp, so such instructions matter only for cp.async.
         partial = events["mask"] != 0xFFFFFFFF
-        pcs = events["pc"]
-        wanted = self._is_kind[kinds] | (issued & (self._copies[pcs] | (self._aligned[pcs] & partial)))
+        pcs, text = events["pc"], self.text
+        wanted = self._is_kind[kinds] | (issued & (text.is_issue[pcs] | (text.is_aligned[pcs] & partial)))
         self._find_footprints(events)
         self.launch.lanes, self.launch.lanes_start = lanes, lanes_start
         self._places = ctas
@@ -160,7 +148,7 @@ class Checker:
         if not self.registers.uses.names or not len(events):
             return
         kinds, issued = events["kind"], events["kind"] == Event.ISSUED
-        wanted = self._is_register_kind[kinds] & (~issued | (self._touching[events["pc"]] & (events["mask"] != 0)))
+        wanted = self._is_register_kind[kinds] & (~issued | (self.text.is_touching[events["pc"]] & (events["mask"] != 0)))
         self.registers.feed(events[wanted], rows[wanted])
         for row in self.registers.found[: int(self.registers.count[0]), 5]:
             if rows[0] <= row <= rows[-1]:
@@ -174,7 +162,9 @@ class Checker:
         at = np.flatnonzero(events["kind"] == Event.WGMMA_ISSUED)
         if not len(at):
             return
-        footprints = self.launch.footprints
+        footprints = self.text.footprints
+        if len(footprints) > FOOTPRINTS_MAX:
+            footprints.clear()
         for which, field in enumerate("ab"):
             for pc, bits in set(zip(events["pc"][at].tolist(), events[field][at].tolist(), strict=True)):
                 if (pc, which, bits) in footprints or (which == 0 and bits == -1):
@@ -219,7 +209,7 @@ def _issued(launch: launch_module.Launch, e: launch_module.Happening) -> None:
         barriers.lanes_synced(launch, e)
     if flags & launch_module.PC_CP_ARRIVE:
         accesses.cp_async_arrives(launch, e)
-    elif flags & _COPIES:
+    elif flags & COPIES:
         accesses.cp_async(launch, e)
 
 
@@ -237,61 +227,6 @@ def is_transposed(instruction: Instruction, which: int) -> bool:
     transposes = trailing[-1:] if in_registers else trailing[-2:]
     position = 0 if in_registers else which
     return bool(transposes[position]) if len(transposes) > position else False
-
-
-def pc_flags(instruction: Instruction) -> int:
-    """Return what the stream must know of an instruction beyond its events (PC_ flags)."""
-    opcode = instruction.opcode
-    parts = opcode.replace("::", ".").split(".")
-    flags = 0
-    if "relaxed" in parts:
-        flags |= launch_module.PC_RELAXED
-    if "multicast" in parts:
-        flags |= launch_module.PC_MULTICAST
-    if "aligned" in parts or (instruction.base == "bar" and "warp" not in parts):
-        flags |= launch_module.PC_ALIGNED
-    if instruction.base in ("bar", "barrier") and "warp" not in parts and _has_count(instruction):
-        flags |= launch_module.PC_COUNT
-    if opcode.startswith("cp.async") and not opcode.startswith(("cp.async.bulk", "cp.async.mbarrier")):
-        if "commit_group" in parts:
-            flags |= launch_module.PC_CP_COMMIT
-        elif "wait_group" in parts:
-            flags |= launch_module.PC_CP_WAIT
-        elif "wait_all" in parts:
-            flags |= launch_module.PC_CP_WAIT_ALL
-        else:
-            flags |= launch_module.PC_CP_COPY
-    if opcode.startswith("cp.async.mbarrier.arrive"):
-        flags |= launch_module.PC_CP_ARRIVE
-    if ("sync" in parts and instruction.base not in ("bar", "barrier", "wgmma")) or opcode.startswith("bar.warp.sync"):
-        flags |= launch_module.PC_SYNC
-    if instruction.base in ("ldmatrix", "stmatrix"):
-        flags |= launch_module.PC_COLLECTIVE
-    return flags | _scope(parts) << launch_module.PC_SCOPE
-
-
-def _scope(parts: list[str]) -> int:
-    """Return the scope of an instruction: 0 CTA, 1 cluster, 2 GPU or wider, which is what most have without a word."""
-    return 0 if "cta" in parts and "shared" not in parts else 1 if "cluster" in parts and "shared" not in parts else 2
-
-
-def _members(instruction: Instruction) -> int:
-    """Return the member mask of a .sync instruction: every lane if it has none, or one that only a run knows."""
-    if instruction.base in ("bar", "shfl", "vote", "match", "redux", "elect") and instruction.operands:
-        mask = instruction.operands[-1]
-        return mask.value & 0xFFFFFFFF if isinstance(mask, Imm) else 0xFFFFFFFF
-    return 0xFFFFFFFF
-
-
-def _has_count(instruction: Instruction) -> bool:
-    operands = len(instruction.operands)
-    return operands > 3 if "red" in instruction.modifiers else operands > 1
-
-
-def _wait_count(instruction: Instruction) -> int:
-    if "wait_group" in instruction.modifiers and instruction.operands and isinstance(instruction.operands[0], Imm):
-        return instruction.operands[0].value
-    return 0
 
 
 def _lookup(kinds: Iterable[int]) -> np.ndarray:

@@ -8,7 +8,7 @@ operation until it is known to be over, so memory is bounded by what runs at the
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from . import tables as t
 from .clocks import WARPS, Clock
 from .shadow import addresses_of, close_shared, drop, find, new_entry, touch_lanes, touch_operands, touch_rows
 from .strands import CELLS, Lanes, Strand
+
+if TYPE_CHECKING:
+    from .reading import Reading
 
 #: Foreign clocks (what CTAs know of other clusters) are kept in launches of up to this many warps.
 FOREIGN_WARPS_MAX = 4096
@@ -251,14 +254,14 @@ class Cluster:
 class Launch:
     """All of it.
 
-    ``flags`` and ``counts`` are of the instructions; ``lanes`` from ``lanes_start`` on come with each chunk.
+    ``flags``, ``counts`` and ``members`` are of the instructions; ``lanes`` from ``lanes_start`` on come with each chunk.
     """
 
-    def __init__(self, grid: int, cluster: int, threads: int, flags: list[int], counts: list[int], is_strict: bool):
+    def __init__(self, grid: int, cluster: int, threads: int, text: Reading, is_strict: bool):
         self.threads, self.cluster_ctas, self.is_strict = threads, cluster, is_strict
         self.warps_per_cta = -(-threads // 32)
         self.warp_count = grid * self.warps_per_cta
-        self.flags, self.counts = flags, counts
+        self.flags, self.counts, self.members, self.footprints = text.flags, text.counts, text.members, text.footprints
         self.warps: dict[int, Warp] = {}
         self.ctas: dict[int, Cta] = {}
         self.clusters: dict[int, Cluster] = {}
@@ -270,15 +273,12 @@ class Launch:
         #: because of the scopes of both: (CTA, CTA) to the instruction.
         self.released_at: dict[tuple[int, int], tuple[int, int]] = {}
         self.narrow: dict[tuple[int, int], int] = {}
-        #: Lanes that an instruction's constant mask names.
-        self.members: list[int] = []
         self.sees_instructions = True
         self.epochs = 0
         self.is_foreign_unknown = False
         self.free_slots: list[int] = []
         self.slots = 0
         self.lanes, self.lanes_start = np.zeros((0, 32), np.int64), 0
-        self.footprints: dict[tuple[int, int, int], tuple[np.ndarray, int]] = {}
         self._knowledge = np.zeros(6, np.int64)
         self._knowledge[5] = is_strict
         self.cells = np.zeros((2, 1, CELLS), np.int32)
