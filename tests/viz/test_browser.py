@@ -280,16 +280,20 @@ def test_the_exported_file_steps_and_shows_tiles(watch, replay, tmp_path):
     watched.page.wait_for_function("h100sim.sharedTile.values")
 
 
-def test_a_hundred_thousand_events_pan_within_a_tenth_of_a_second(watch, serve, made):
+def test_a_hundred_thousand_events_are_drawn_by_the_pixel(watch, serve, made):
+    """What is narrower than a pixel shares one, so the work of a frame is bounded by the screen and not by the trace."""
     watched = watch()
     watched.open(serve(made.make_trace(ctas=1, steps=580)))
     assert watched.page.evaluate("h100sim.model.length") > 100_000
-    took = watched.page.evaluate(
-        """() => { const view = h100sim.timeline.view; const span = view.to - view.from; const times = [];
+    most = watched.page.evaluate(
+        """() => { const view = h100sim.timeline.view; const span = view.to - view.from; const counts = [];
+            const kind = CanvasRenderingContext2D.prototype, fill = kind.fillRect; let drawn = 0;
+            kind.fillRect = function (...box) { drawn++; return fill.apply(this, box); };
             for (let i = 0; i < 20; i++) {
                 view.from = 50 * i; view.to = 50 * i + (i % 2 ? span : span / 20);
-                const from = performance.now(); h100sim.timeline.draw(); times.push(performance.now() - from);
+                drawn = 0; h100sim.timeline.draw(); counts.push(drawn);
             }
-            return Math.max(...times); }"""
+            kind.fillRect = fill;
+            return Math.max(...counts); }"""
     )
-    assert took < 100
+    assert 100 < most < 20_000
