@@ -338,7 +338,8 @@ def lower_tensor(instruction: Instruction, environment: Environment) -> MachineO
         *((x, "u32") for x in coords), *((x, "u32") for x in offsets),
     )  # fmt: skip
     kind = PREFETCH if is_prefetch else TENSOR_LOAD
-    integers = (rank, len(offsets), shared_offset_, map_offset, barrier_offset, kind | int(multicast) << 8 | int(bool(offsets)) << 9)
+    how = kind | int(multicast) << 8 | int(bool(offsets)) << 9
+    integers = (rank, len(offsets), shared_offset_, map_offset, barrier_offset, how)
     return MachineOp(tensor_copy, (), ins, integers, completion=None if is_prefetch else complete_load)
 
 

@@ -55,7 +55,14 @@ BACK:
 _EXPECT = "@%q mbarrier.arrive.expect_tx.shared::cta.b64 %state, [%b], {bytes};\n"
 _LOAD = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
 _TENSOR = "cp.async.bulk.tensor.4d.shared::cluster.global"
+_BYTES = "mbarrier::complete_tx::bytes"
+#: The coordinates of the first box.
+_ORIGIN = "{%zero, %zero, %zero, %zero}"
 _FAR = "    mapa.shared::cluster.u32 %far, %s, %one; mapa.shared::cluster.u32 %far_b, %b, %one;\n"
+#: The opcodes of what completes on an mbarrier.
+_STORE = "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32"
+_ADD = "red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32"
+_BETWEEN = "shared::cluster.shared::cta.mbarrier::complete_tx::bytes"
 _FIRST = "    setp.eq.and.u32 %p, %rank, 0, %q;\n"
 
 
@@ -85,41 +92,42 @@ QUESTIONS: dict[str, tuple[int, str, str]] = {
     "bulk load from memory that is not there": (1, _alone(f"@%q {_LOAD} [%s], [%bad], 256, [%b];"), ""),
     "bulk prefetch of memory that is not there": (1, _alone("@%q cp.async.bulk.prefetch.L2.global [%bad], 256;", 0), ""),
     "bulk reduction to the own CTA": (
-        2, _pair("@%p cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.add.u32 [%s], [%s], 256, [%b];"), ""),
+        2, _pair(f"@%p cp.reduce.async.bulk.{_BETWEEN}.add.u32 [%s], [%s], 256, [%b];"), ""),
     "bulk copy to the own CTA": (
-        2, _pair("add.u32 %far, %s, 1024; @%p cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes "
+        2, _pair(f"add.u32 %far, %s, 1024; @%p cp.async.bulk.{_BETWEEN} "
                  "[%far], [%s], 256, [%b];"), ""),
     "st.async to the own CTA of a cluster": (
-        2, _pair("mov.u32 %w, 77; @%p st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%s+4], %w, [%b];", 4), ""),
+        2, _pair(f"mov.u32 %w, 77; @%p {_STORE} [%s+4], %w, [%b];", 4), ""),
     "st.async without a cluster": (
-        1, _alone("mov.u32 %w, 77; @%q st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%s+4], %w, [%b];", 4), ""),
+        1, _alone(f"mov.u32 %w, 77; @%q {_STORE} [%s+4], %w, [%b];", 4), ""),
     "red.async to the own CTA of a cluster": (
-        2, _pair("mov.u32 %w, 77; @%p red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%s+4], %w, [%b];", 4),
+        2, _pair(f"mov.u32 %w, 77; @%p {_ADD} [%s+4], %w, [%b];", 4),
         ""),
     "st.async, mbarrier in another CTA": (
-        2, _pair("mov.u32 %w, 77; @%p st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%s+4], %w, [%far_b];", 4), ""),
+        2, _pair(f"mov.u32 %w, 77; @%p {_STORE} [%s+4], %w, [%far_b];", 4), ""),
     "st.async to a misaligned address": (
-        2, _pair("mov.u32 %w, 77; @%p st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%far+2], %w, [%far_b];", 4), ""),
+        2, _pair(f"mov.u32 %w, 77; @%p {_STORE} [%far+2], %w, [%far_b];", 4), ""),
     "tile instruction, im2col map": (
-        1, _alone(f"@%q {_TENSOR}.tile.mbarrier::complete_tx::bytes [%s], [%map, {{%zero, %zero, %zero, %zero}}], [%b];", 1024), "im2col"),
+        1, _alone(f"@%q {_TENSOR}.tile.{_BYTES} [%s], [%map, {_ORIGIN}], [%b];", 1024), "im2col"),
     "im2col instruction, tiled map": (
-        1, _alone(f"mov.u16 %mask, 0; @%q {_TENSOR}.im2col.mbarrier::complete_tx::bytes [%s], [%map, {{%zero, %zero, %zero, %zero}}], [%b], "
+        1, _alone(f"mov.u16 %mask, 0; @%q {_TENSOR}.im2col.{_BYTES} [%s], [%map, {_ORIGIN}], [%b], "
                   "{%mask, %mask};", 1024), "tile"),
     "tile instruction of another rank": (
-        1, _alone("@%q cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%s], [%map, {%zero, %zero}], [%b];",
+        1, _alone("@%q cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                  "[%s], [%map, {%zero, %zero}], [%b];",
                   1024), "tile"),
     "map in shared memory": (
         1, _alone("mov.u64 %wide, image; cvta.shared.u64 %wide, %wide; "
-                  f"@%q {_TENSOR}.tile.mbarrier::complete_tx::bytes [%s], [%wide, {{%zero, %zero, %zero, %zero}}], [%b];", 1024), "tile"),
+                  f"@%q {_TENSOR}.tile.{_BYTES} [%s], [%wide, {_ORIGIN}], [%b];", 1024), "tile"),
     "tensor prefetch of memory that is not there": (
         1, _alone("@%q cp.async.bulk.prefetch.tensor.4d.L2.global.tile [%map, {%zero, %zero, %zero, %zero}];", 0), "nowhere"),
     "tensor load of memory that is not there": (
-        1, _alone(f"@%q {_TENSOR}.tile.mbarrier::complete_tx::bytes [%s], [%map, {{%zero, %zero, %zero, %zero}}], [%b];", 1024), "nowhere"),
+        1, _alone(f"@%q {_TENSOR}.tile.{_BYTES} [%s], [%map, {_ORIGIN}], [%b];", 1024), "nowhere"),
     "tiled store, im2col map": (
         1, _alone("@%q cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%map, {%zero, %zero, %zero, %zero}], [%s]; "
                   "@%q cp.async.bulk.commit_group; @%q cp.async.bulk.wait_group 0;", 0), "im2col"),
     "im2col store, tiled map": (
-        1, _alone("@%q cp.async.bulk.tensor.4d.global.shared::cta.im2col_no_offs.bulk_group [%map, {%zero, %zero, %zero, %zero}], [%s]; "
+        1, _alone(f"@%q cp.async.bulk.tensor.4d.global.shared::cta.im2col_no_offs.bulk_group [%map, {_ORIGIN}], [%s]; "
                   "@%q cp.async.bulk.commit_group; @%q cp.async.bulk.wait_group 0;", 0), "tile"),
 }  # fmt: skip
 
