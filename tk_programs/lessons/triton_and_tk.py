@@ -146,6 +146,7 @@ def answer(figures: dict[str, Any]) -> str:
     triton, ours = figures["kernels"]
     same = "the same bits" if figures["same_bits"] else "results that differ in bits"
     copies = (SETTINGS["bm"] + SETTINGS["bn"]) * SETTINGS["bk"] * 2 // 16 // triton["threads"]
+    on_silicon = figures["silicon_cycles_of_a_cta"]
     faster, slower = sorted(figures["kernels"], key=lambda kernel: kernel["cycles"])
     return (
         f"Both issue m64n128k16 products and give {same}. Triton fills a stage with {copies} `cp.async` of 16 bytes in "
@@ -153,7 +154,8 @@ def answer(figures: dict[str, Any]) -> str:
         f"{1 + SETTINGS['bm'] // 64} TMA copies a stage, and mbarriers carry the news. "
         f"The machine executes {triton['instructions_executed']:,} warp instructions for the one and "
         f"{ours['instructions_executed']:,} for the other. {faster['language']} is predicted to take {faster['cycles']:,} cycles, "
-        f"{slower['language']} {slower['cycles']:,}."
+        f"{slower['language']} {slower['cycles']:,}; a CTA of them took {on_silicon[faster['language'].lower()]:,} and "
+        f"{on_silicon[slower['language'].lower()]:,} on an H200."
     )
 
 
