@@ -65,6 +65,8 @@ class Issue:
     branch_not_taken_cycles: int = 5
     #: Measured: validate/silicon/instruction_rate.json, "mov from %clock".
     clock_cycles: int = 6
+    #: Fitted to validate/silicon/copy_64.json and gemm_256.json, whose clock records read it once in front of everything.
+    globaltimer_cycles: int = 150
     #: Measured: the timelines of validate/silicon, setmaxnreg in either direction with registers to spare.
     setmaxnreg_cycles: int = 60
 
@@ -76,7 +78,7 @@ class Fetch:
     jump of 1 KB or 4 KB takes 63 more. Code beyond 32 KB, which would be fetched again, is not modelled."""
 
     line_cycles: int = 17
-    latency_cycles: int = 80
+    latency_cycles: int = 40
     #: Assumed: as many as cover the latency.
     lines_ahead: int = 1
 
@@ -91,6 +93,9 @@ class SharedMemory:
     bytes_per_cycle: int = 128
     #: Assumed: work that may wait in front of the port before the issuing warp is held.
     queue_cycles: int = 32
+    #: Measured: validate/silicon/instruction_rate.json, one warp: accesses of up to 8 bytes a lane, and of 16.
+    issue_cycles: int = 4
+    wide_issue_cycles: int = 8
     #: Stores to another CTA of the cluster leave an SM in packets (``h100sim.layouts.banks.packets``). Measured: the same file,
     #: ``st.async``, 1.571 cycles a packet.
     cluster_packets_per_cycle: float = 0.6365
@@ -144,12 +149,14 @@ class Tma:
 
     issue_cycles: int = 44
     bulk_issue_cycles: int = 38
-    latency_cycles: int = 226
+    latency_cycles: int = 244
+    bulk_latency_cycles: int = 138
     bytes_per_cycle: float = 113.0
     box_cycles: int = 44
     descriptor_cycles: int = 200
     store_issue_cycles: int = 5
-    store_latency_cycles: int = 60
+    store_descriptor_cycles: int = 82
+    store_latency_cycles: int = 38
     store_bytes_per_cycle: float = 32.0
     #: From the last byte read to the end of the bulk group.
     store_done_cycles: int = 6
@@ -167,7 +174,12 @@ class MemorySystem:
     l2_bytes_per_cycle: float = 8_000.0
     hbm_extra_latency: int = 400
     hbm_bytes_per_cycle: float = 2_340.0
-    global_store_cycles: int = 4
+    #: Stores leave an SM by lines: as TMA stores at 32 B/clk where lines are whole, and one line in 2 cycles at best. Measured:
+    #: the epilogues of validate/silicon/gemm_5_two_consumers.json and gemm_7_persistent.json (15 cycles for 8 rows of 16 bytes).
+    store_line_cycles: int = 2
+    store_bytes_per_cycle: float = 32.0
+    #: Assumed: work that may wait on its way out before the issuing warp is held.
+    store_queue_cycles: int = 64
 
 
 @dataclass(frozen=True)

@@ -210,7 +210,7 @@ def start_cta(ctx, slot, sm, cta_id, cluster, cluster_rank, cluster_slot, time):
         W.scheduler = sm * 4 + rank % 4
         W.state, W.node, W.queued, W.steps = S.W_RUNNING, 0, 0, 0
         W.group = slot * ((c.warps_per_cta + 3) // 4) + rank // 4
-        W.registers, W.time, W.issued, W.line = c.registers_per_thread, time, 0, -1
+        W.registers, W.time, W.issued, W.line, W.fetching = c.registers_per_thread, time, 0, -1, 0
         W.loop_progress, W.loops = -1, 0
         W.regs = c.registers + w * c.register_bytes
         W.ready = c.ready + w * c.ready_slots * 8
@@ -391,11 +391,6 @@ def run_warp(ctx, w, popped):
                 if pipe_free[p] - ins.slack > t and (p == pipe or p < W.scheduler * S.N_PIPES + S.ARITHMETIC_PIPES):
                     t = pipe_free[p] - ins.slack
                     cause = _PIPE
-        if ins.line != W.line:
-            arrived = fetched(ctx, W.sm, ins.line, t)
-            if arrived > t:
-                t = arrived
-                cause = _FETCH
         if (not first or t > popped) and c.heap_size > 0 and heap_time[0] <= t:
             W.queued = 1
             push(ctx, t, PRIORITY_WARP, ITEM_WARP, w)
@@ -408,6 +403,13 @@ def run_warp(ctx, w, popped):
             W.queued = 1
             push(ctx, t, PRIORITY_WARP, ITEM_WARP, w)
             return S.R_TRACE_FULL
+        if ins.line != W.line:
+            W.line = ins.line
+            arrived = fetched(ctx, W.sm, ins.line, t)
+            if arrived > t:
+                W.fetching += arrived - t
+                W.time = arrived
+                continue
         first = False
         c.now = t
         mask = node.mask
@@ -418,7 +420,6 @@ def run_warp(ctx, w, popped):
         endless = False
         hold = ins.hold
         latency = ins.latency
-        W.line = ins.line
         if ins.kind == S.LANE:
             if mask != 0:
                 call(ins.function, W.regs, mask, ins.ops, ctx)
@@ -439,7 +440,7 @@ def run_warp(ctx, w, popped):
             c.warp, c.node, c.pc, c.mask = w, n, pc, mask
             c.latency, c.issue = latency, 1
             status = call(ins.function, W.regs, mask, ins.ops, ctx)
-            latency = c.latency
+            latency = c.latency - ins.hidden
             hold += c.issue
         else:
             hold += 1
@@ -455,6 +456,9 @@ def run_warp(ctx, w, popped):
                 return -1
             push(ctx, t, PRIORITY_WARP, ITEM_WARP, w)
             return S.R_ERROR if status == S.S_ERROR else S.R_GROW if status == S.S_GROW else S.R_HOST
+        if W.fetching > 0:
+            start -= W.fetching
+            W.fetching, cause = 0, _FETCH
         if c.trace_level > 1 and status != S.S_BLOCK:
             emit(ctx, t, _ISSUED, S.ctas(ctx)[W.cta].id, W.id, pc, mask, -1, t - start, cause, hold, latency)
         c.steps += 1

@@ -47,7 +47,9 @@ _LOGIC = ("and", "or", "xor", "not", "lop3")
 class Step:
     """One PTX instruction as the scheduler sees it. ``count`` is how many machine instructions it becomes; ``at`` the cycle
     in its block at which the first of them issues, ``hold`` the cycles until the next instruction of the text issues,
-    ``loads``: it may come forward past arithmetic. ``wall``: nothing moves across it (volatile accesses, reads of the clock).
+    ``space``: of a load whose result this block uses ("" otherwise): its latency is part of the schedule, and it may come
+    forward past arithmetic. ``stores``: the space that it only writes to.
+    ``busy``: cycles of its pipe, of an instruction of the units. ``wall``: nothing moves across it (volatile accesses, reads of the clock).
     ``slack`` how much work its warp alone has then given to a pipe that is still to be done, ``address`` where its code is."""
 
     kind: str
@@ -56,7 +58,9 @@ class Step:
     writes: tuple[int, ...]
     count: float = 1.0
     special: bool = False
-    loads: bool = False
+    space: str = ""
+    stores: str = ""
+    busy: int = 1
     wall: bool = False
     latency: int = 0
     at: int = 0
@@ -96,6 +100,7 @@ def outline(function: Function, lowered: Sequence[LaneOp | MachineOp | None]) ->
         if instruction.opcode.startswith(("wgmma.wait_group", "wgmma.fence")):
             steps[k].reads, steps[k].writes = accumulators, accumulators
     _fold(code, steps, blocks)
+    _find_loads(code, steps, blocks)
     address = 0.0
     for step in steps:
         step.address = int(address * INSTRUCTION_BYTES)
@@ -119,10 +124,35 @@ def _step(instruction: Instruction, op: LaneOp | MachineOp | None) -> Step:
     writes = tuple(_registers(op.outs))
     if instruction.opcode.startswith("wgmma.mma"):
         reads = (*reads, *writes)
-    kind = SOFT if instruction.base in _SOFT else HARD
-    loads = instruction.base in ("ld", "ldmatrix") and "volatile" not in instruction.modifiers
+    kind = SOFT if instruction.base in _SOFT or instruction.base == "mma" else HARD
     wall = "volatile" in instruction.modifiers or instruction.base == "mov"
-    return Step(kind, op.pipe, reads, writes, count, loads=loads, wall=wall, latency=op.latency)
+    return Step(kind, op.pipe, reads, writes, count, busy=op.issue, wall=wall, latency=op.latency)
+
+
+def _find_loads(code: Sequence[Instruction], steps: list[Step], blocks: Sequence[Block]) -> None:
+    """Mark the loads whose results are used in their own block: an assembler places them so that they are there in time."""
+    for block in blocks:
+        used: set[int] = set()
+        for k in range(block.end - 1, block.first - 1, -1):
+            step, instruction = steps[k], code[k]
+            is_load = instruction.base in ("ld", "ldmatrix") and step.kind == HARD and not step.wall and step.writes
+            if is_load and all(register in used for register in step.writes[:1]):
+                step.kind, step.space = SOFT, _space(instruction)
+                step.busy = 8 if len(step.writes) >= 4 else 4
+            elif instruction.base in ("st", "stmatrix") and step.kind == HARD and not step.wall:
+                step.stores = _space(instruction)
+            used -= set(step.writes)
+            used |= set(step.reads)
+
+
+def _space(instruction: Instruction) -> str:
+    if instruction.base in ("ldmatrix", "stmatrix"):
+        return "shared"
+    return next((m for m in ("shared", "global", "param", "const", "local") if _names(instruction, m)), "global")
+
+
+def _names(instruction: Instruction, space: str) -> bool:
+    return any(modifier == space or modifier.startswith(space + "::") for modifier in instruction.modifiers)
 
 
 def _registers(operands: Iterable[Operand]) -> list[int]:

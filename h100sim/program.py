@@ -88,7 +88,7 @@ class Program:
     linked: Linked
     outline: outline.Outline | None = None
     #: The numbers that the schedule in ``instructions`` was made for.
-    scheduled_for: Issue | None = None
+    scheduled_for: tuple[Issue, tuple[int, ...]] | None = None
 
     @cached_property
     def lines(self) -> tuple[int, ...]:
@@ -439,9 +439,11 @@ def lower_by_line(module: Module, function: Function) -> dict[int, lane.LaneOp |
 
 def set_latencies(program: Program, model: DeviceModel) -> None:
     """Schedule a program for a device model: fill in when its instructions issue and how long they take their pipes."""
-    if program.outline is None or program.scheduled_for == model.issue:
+    loads = {"shared": model.shared.load_latency, "global": model.memory.l2_latency, "local": model.shared.load_latency, "param": 8, "const": 8}
+    numbers = model.issue, tuple(loads.values())
+    if program.outline is None or program.scheduled_for == numbers:
         return
     predicates = {index for index, register in enumerate(program.function.registers) if register.type == "pred"}
-    steps = schedule.place(program.outline, predicates, model.issue)
-    schedule.fill(program.instructions, steps, model.issue)
-    program.scheduled_for = model.issue
+    steps = schedule.place(program.outline, predicates, model.issue, loads)
+    schedule.fill(program.instructions, steps, model.issue, loads)
+    program.scheduled_for = numbers

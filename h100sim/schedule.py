@@ -16,18 +16,21 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from .devices import Issue
 from .outline import BRANCH, HARD, LANE, LINE_BYTES, SOFT, Block, Outline, Step
 
+#: More cycles than any pipe has work for.
+_NO_WAIT = 1 << 20
 
-def latency_of(step: Step, issue: Issue) -> int:
+
+def latency_of(step: Step, issue: Issue, loads: Mapping[str, int]) -> int:
     """Return the cycles from the issue of a step until another may use its result."""
     if step.kind == SOFT:
-        return max(step.latency, 1)
+        return loads[step.space] if step.space else max(step.latency, 1)
     if step.kind != LANE:
         return 1
     if step.special:
@@ -37,23 +40,26 @@ def latency_of(step: Step, issue: Issue) -> int:
 
 def cycles_of(step: Step, issue: Issue) -> int:
     """Return the cycles that a step takes its pipe."""
-    if step.kind not in (LANE, SOFT) or step.pipe in ("memory", "tensor"):
+    if step.kind == SOFT:
+        return step.busy
+    if step.kind != LANE:
         return 1
     return max(1, round(step.count * int(getattr(issue, f"{step.pipe}_cycles"))))
 
 
-def place(outlined: Outline, predicates: set[int], issue: Issue) -> list[Step]:
+def place(outlined: Outline, predicates: set[int], issue: Issue, loads: Mapping[str, int]) -> list[Step]:
     """Schedule every block for a device: set ``at`` and ``hold`` of its steps.
 
-    ``predicates``: the registers that are predicates, which take longer until they can guard or steer.
+    ``predicates``: the registers that are predicates, which take longer until they can guard or steer. ``loads``: the cycles
+    of a load from each state space.
     """
     for block in outlined.blocks:
-        _place_block(outlined.steps, block, predicates, issue)
+        _place_block(outlined.steps, block, predicates, issue, loads)
     return outlined.steps
 
 
-def _place_block(steps: list[Step], block: Block, predicates: set[int], issue: Issue) -> None:
-    ahead, behind = _dependencies(steps, block, predicates, issue)
+def _place_block(steps: list[Step], block: Block, predicates: set[int], issue: Issue, loads: Mapping[str, int]) -> None:
+    ahead, behind = _dependencies(steps, block, predicates, issue, loads)
     height: dict[int, int] = {}
     for k in range(block.end - 1, block.first - 1, -1):
         height[k] = max((height[j] + latency for j, latency in ahead[k].items()), default=0) + (steps[k].count > 0)
@@ -63,13 +69,14 @@ def _place_block(steps: list[Step], block: Block, predicates: set[int], issue: I
 
 
 def _dependencies(
-    steps: list[Step], block: Block, predicates: set[int], issue: Issue
+    steps: list[Step], block: Block, predicates: set[int], issue: Issue, loads: Mapping[str, int]
 ) -> tuple[dict[int, dict[int, int]], dict[int, int]]:
     """Return instruction -> those that must come later with the cycles between them, and how many each waits for."""
     ahead: dict[int, dict[int, int]] = {k: {} for k in range(block.first, block.end)}
     written: dict[int, int] = {}
-    readers: dict[int, list[int]] = defaultdict(list)
-    hard, settled, wall = -1, block.first, -1
+    chain, hard, settled, wall = -1, -1, block.first, -1
+    last: dict[str, int] = {}
+    reading: list[int] = []
 
     def follow(earlier: int, later: int, latency: int) -> None:
         ahead[earlier][later] = max(ahead[earlier].get(later, 0), latency)
@@ -81,31 +88,34 @@ def _dependencies(
         for register in step.reads:
             if register in written:
                 earlier = steps[written[register]]
-                latency = latency_of(earlier, issue) if earlier.count or earlier.kind == HARD else 0
+                latency = latency_of(earlier, issue, loads) if earlier.count or earlier.kind == HARD else 0
                 if register in predicates and earlier.kind in (LANE, SOFT) and step.kind != LANE:
                     latency = max(latency, issue.predicate_latency)
                 follow(written[register], k, latency)
-        for register in step.writes:
-            if register in written:
-                follow(written[register], k, 0)
-            for reader in readers[register]:
-                if reader != k:
-                    follow(reader, k, 0)
-        for register in step.reads:
-            readers[register].append(k)
-        for register in step.writes:
-            written[register] = k
-            readers[register] = []
-        if step.kind in (HARD, BRANCH):
-            if hard >= 0:
-                follow(hard, k, 1)
-            # Only loads are brought forward, past the arithmetic in front of them.
-            if not step.loads:
-                for before in range(settled, k):
+        # An assembler gives every value a register of its own: only values order instructions.
+        written.update(dict.fromkeys(step.writes, k))
+        if step.space:
+            # Loads are brought forward, past arithmetic and past stores to other spaces.
+            store = last.get(step.space, hard)
+            if store >= 0:
+                follow(store, k, 1)
+            reading.append(k)
+        elif step.kind in (HARD, BRANCH):
+            if chain >= 0:
+                follow(chain, k, 1)
+            for load in reading:
+                if not step.stores or steps[load].space == step.stores:
+                    follow(load, k, 0)
+            for before in range(settled, k):
+                if not steps[before].space:
                     follow(before, k, 0)
-                settled = k
-            hard = k
+            chain = settled = k
             wall = k if step.wall else wall
+            if step.stores:
+                last[step.stores] = k
+            else:
+                hard, reading = k, []
+                last.clear()
     behind = dict.fromkeys(ahead, 0)
     for later in ahead.values():
         for k in later:
@@ -133,7 +143,7 @@ def _list_schedule(
     while left:
         while coming and coming[0][0] <= time:
             _, k = heapq.heappop(coming)
-            pipe = steps[k].pipe if steps[k].kind == LANE else steps[k].kind
+            pipe = steps[k].pipe if steps[k].kind in (LANE, SOFT) else steps[k].kind
             heapq.heappush(able[pipe], (-height[k], k))
         best: tuple[int, int] | None = None
         for pipe, waiting in able.items():
@@ -155,8 +165,7 @@ def _list_schedule(
             if not behind[later]:
                 heapq.heappush(coming, (ready_at[later], later))
         if step.count:
-            if step.kind == LANE:
-                pipe_free[best_pipe] = time + cycles_of(step, issue)
+            pipe_free[best_pipe] = time + cycles_of(step, issue)
             time += 1 if step.kind != LANE else int(step.count) if step.count >= 1 else k & 1
     return time
 
@@ -200,7 +209,7 @@ def _slack(steps: list[Step], block: Block, issue: Issue) -> None:
     free: dict[str, int] = defaultdict(int)
     for k in range(block.first, block.end):
         step = steps[k]
-        if step.kind == LANE and step.count:
+        if step.kind in (LANE, SOFT) and step.count and step.pipe != "memory":
             free[step.pipe] = max(free[step.pipe], time) + cycles_of(step, issue)
             free["scheduler"] = max(free["scheduler"], time) + int(step.count >= 1)
         step.slack = max(0, *(until - time for until in free.values())) if free else 0
@@ -210,7 +219,7 @@ def _slack(steps: list[Step], block: Block, issue: Issue) -> None:
 # --- what the engine gets ---------------------------------------------------------------------------------------------
 
 
-def fill(table: np.ndarray, steps: Sequence[Step], issue: Issue) -> None:
+def fill(table: np.ndarray, steps: Sequence[Step], issue: Issue, loads: Mapping[str, int]) -> None:
     """Write a schedule into a program's instruction table."""
     for record, step in zip(table, steps, strict=False):
         record["hold"], record["line"] = step.hold, step.address // LINE_BYTES
@@ -219,5 +228,7 @@ def fill(table: np.ndarray, steps: Sequence[Step], issue: Issue) -> None:
             record["latency"] = 0
             record["issue"] = cycles_of(step, issue) if step.count else 0
         elif step.kind == SOFT:
-            # Its handler charges a cycle of its own.
-            record["latency"], record["issue"], record["hold"] = 0, 0, step.hold - 1
+            # Its handler charges a cycle of its own, and more where its unit is busy; it never waits for its own pipe's past.
+            record["hold"], record["slack"] = step.hold - 1, _NO_WAIT
+            record["issue"] = step.busy if step.pipe != "memory" else 0
+            record["hidden"] = latency_of(step, issue, loads)

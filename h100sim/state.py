@@ -15,13 +15,13 @@ from .trace import CTA_INFO, EVENT, WARP_INFO
 NODES_PER_WARP = 64
 BARRIERS_PER_CTA = 16
 WGMMA_RING = 64
-PIPES = ("alu", "fma", "imad", "half", "cvt", "mufu", "f64", "memory", "tensor")
+PIPES = ("alu", "fma", "imad", "half", "cvt", "mufu", "f64", "tensor", "memory")
 N_PIPES = len(PIPES)
 #: The first so many execute arithmetic, in the order that an assembler chose.
 ARITHMETIC_PIPES = PIPES.index("memory")
 
 #: One decoded instruction. ``ops`` is the address of its operand offsets, ``inputs``/``outputs`` count scoreboard slots at
-#: ``slots``; ``hold``, ``slack``, ``slots_taken`` and ``line`` (of 128 bytes of code) are of :mod:`h100sim.schedule`;
+#: ``slots``; ``hold``, ``hidden``, ``slack``, ``slots_taken`` and ``line`` (of 128 bytes of code) are of :mod:`h100sim.schedule`;
 #: ``reconverge`` is the instruction where the sides of a branch meet again.
 INSTRUCTION = np.dtype(
     [
@@ -35,6 +35,7 @@ INSTRUCTION = np.dtype(
         ("latency", "i4"),
         ("issue", "i4"),
         ("hold", "i4"),
+        ("hidden", "i4"),
         ("slack", "i4"),
         ("slots_taken", "i4"),
         ("line", "i4"),
@@ -98,6 +99,7 @@ WARP = np.dtype(
         ("ready", "i8"),
         ("time", "i8"),
         ("issued", "i8"),
+        ("fetching", "i8"),
         # For finding endless loops: a hash of the warp's state, taken while the launch's progress was ``loop_progress``, how often
         # it was looked at since, and whether the hash has come again.
         ("loop_hash", "i8"),
@@ -212,6 +214,7 @@ SM = np.dtype(
         ("tma_free", "i8"),
         ("tma_store_free", "i8"),
         ("tma_maps", "u8"),
+        ("store_free", "i8"),
         ("fetch_free", "i8"),
         ("fetch_next", "i8"),
         ("shared_free", "i8"),
@@ -234,6 +237,7 @@ TIMING = np.dtype(
             "branch_not_taken_cycles",
             "setmaxnreg_cycles",
             "clock_cycles",
+            "globaltimer_cycles",
             "fetch_latency_cycles",
             "fetch_line_cycles",
             "fetch_lines_ahead",
@@ -261,6 +265,8 @@ TIMING = np.dtype(
             "tma_issue_cycles",
             "tma_store_issue_cycles",
             "tma_descriptor_cycles",
+            "tma_store_descriptor_cycles",
+            "tma_bulk_latency_cycles",
             "tma_bulk_issue_cycles",
             "tma_latency_cycles",
             "tma_bytes_per_cycle",
@@ -272,7 +278,11 @@ TIMING = np.dtype(
             "l2_bytes_per_cycle",
             "hbm_extra_latency",
             "hbm_bytes_per_cycle",
-            "global_store_cycles",
+            "store_line_cycles",
+            "store_bytes_per_cycle",
+            "store_queue_cycles",
+            "shared_issue_cycles",
+            "shared_wide_issue_cycles",
             "launch_cycles",
         )
     ],

@@ -223,7 +223,7 @@ def lower_shuffle(instruction: Instruction, environment: Environment) -> Machine
         raise refuse(instruction, f"shfl mode must be one of {', '.join(_SHUFFLES)}, not {instruction.opcode}", environment)
     d, a, b, c, members = instruction.operands
     ins = ((a, "b32"), (b, "u32"), (c, "u32"), (members, "u32"))
-    return MachineOp(shuffle, _pair(d), ins, (_SHUFFLES.index(kind),), latency=24, issue=2)
+    return MachineOp(shuffle, _pair(d), ins, (_SHUFFLES.index(kind),), latency=24, issue=4)
 
 
 @machine_instruction("vote.sync")

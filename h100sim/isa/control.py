@@ -58,7 +58,7 @@ def read_clock(regs, mask, ops, ctx):
     c = S.context(ctx)
     kind = current(ctx).imm0
     c.clock_reads += 1
-    c.issue = S.timing(ctx).clock_cycles
+    c.issue = S.timing(ctx).clock_cycles if kind < 3 else S.timing(ctx).globaltimer_cycles
     value = c.now
     if kind == 1:
         value = c.now >> 32

@@ -133,7 +133,8 @@ def shared_time(ctx, regs, ops, k, offset, mask, size, is_load, kind):
     sm.shared_free = start + passes
     c.latency = start - c.now + passes - 1 + (T.shared_load_latency if is_load else T.shared_store_latency)
     # A full queue in front of the port holds the warp.
-    c.issue = max(c.issue, sm.shared_free - c.now - T.shared_queue_cycles)
+    least = T.shared_wide_issue_cycles if size > 8 or kind == MATRIX else T.shared_issue_cycles
+    c.issue = max(least, sm.shared_free - c.now - T.shared_queue_cycles)
     if passes > ideal and c.trace_level:
         w = S.warps(ctx)[c.warp]
         emit(ctx, c.now, _BANK_CONFLICT, S.ctas(ctx)[w.cta].id, w.id, c.pc, mask, -1, passes, ideal, 0, 0)
@@ -150,6 +151,29 @@ def network_time(ctx, regs, ops, k, offset, mask, size):
     # A full queue in front of the network holds the warp, as one in front of the port does.
     c.issue = max(c.issue, left - c.now - T.shared_queue_cycles)
     return left
+
+
+@inner
+def store_out(ctx, regs, ops, k, offset, mask, size):
+    """Charge the way out of the SM for a store of ``size`` bytes a lane; a full queue in front of it holds the warp. Lanes
+    that follow each other in one line of 128 bytes go together."""
+    c, T = S.context(ctx), S.timing(ctx)
+    addresses = lane_addresses(ctx, regs, ops, k, offset, mask)
+    lines, sectors, line, sector = 0, 0, -1, -1
+    for lane in range(32):
+        if addresses[lane] < 0:
+            continue
+        for at in range(addresses[lane] >> 5, ((addresses[lane] + size - 1) >> 5) + 1):
+            if at != sector:
+                sectors += 1
+            if at >> 2 != line:
+                lines += 1
+            line, sector = at >> 2, at
+    sm = S.sms(ctx)[S.warps(ctx)[c.warp].sm]
+    busy = max(lines * T.store_line_cycles, int(sectors * 32 / T.store_bytes_per_cycle))
+    sm.store_free = max(c.now, sm.store_free) + busy
+    c.l2_free = max(float(c.now), c.l2_free) + sectors * 32 / T.l2_bytes_per_cycle
+    c.issue = max(T.shared_issue_cycles, sm.store_free - c.now - T.store_queue_cycles)
 
 
 @inner
@@ -258,7 +282,7 @@ def store(regs, mask, ops, ctx):
         shared_time(ctx, regs, ops, 0, offset, mask, total, False, STORE)
         record(ctx, regs, ops, 0, offset, mask, total, space, access)
     elif kind == GLOBAL or kind == LOCAL:
-        c.issue = S.timing(ctx).global_store_cycles
+        store_out(ctx, regs, ops, 0, offset, mask, total)
         record(ctx, regs, ops, 0, offset, mask, total, space, access)
     return S.S_NEXT
 

@@ -139,7 +139,7 @@ def replace(regs, mask, ops, ctx):
     if ins.imm1 == SHARED:
         shared_time(ctx, regs, ops, 0, ins.imm0, mask & -mask, 4, False, STORE)
     else:
-        c.issue = S.timing(ctx).global_store_cycles
+        c.issue = S.timing(ctx).shared_issue_cycles
     record(ctx, regs, ops, 0, ins.imm0, mask, 128, ins.imm1, _READ | _WRITE)
     return S.S_NEXT
 
@@ -253,7 +253,7 @@ def fetch_map(regs, mask, ops, ctx):
     k = plan_of(ctx, address)
     if k < 0:
         return S.S_HOST
-    map_is_there(ctx, c.now, k)
+    map_is_there(ctx, c.now, k, S.timing(ctx).tma_descriptor_cycles)
     return S.S_NEXT
 
 

@@ -40,9 +40,9 @@ def hold_issuer(ctx, cycles):
 
 
 @inner
-def map_is_there(ctx, ready, k):
-    """Return when the engine knows tensor map ``k``: it fetches a map the first time that its SM uses it (maps beyond the
-    first 64 of a launch are not told apart)."""
+def map_is_there(ctx, ready, k, cycles):
+    """Return when the engine knows tensor map ``k``: it fetches a map, in so many ``cycles``, the first time that its SM uses
+    it (maps beyond the first 64 of a launch are not told apart)."""
     c = S.context(ctx)
     sm = S.sms(ctx)[S.warps(ctx)[c.warp].sm]
     if k < 0:
@@ -51,12 +51,13 @@ def map_is_there(ctx, ready, k):
     if sm.tma_maps & bit != 0:
         return ready
     sm.tma_maps |= bit
-    return ready + S.timing(ctx).tma_descriptor_cycles
+    return ready + cycles
 
 
 @inner
 def engine_done(ctx, ready, size_bytes, missed_bytes):
-    """Reserve the engine, the L2 and HBM for a load that is ready at a time; return when its last byte has arrived."""
+    """Reserve the engine, the L2 and HBM for a load that is ready at a time; return when the engine is through
+    with it; the latency comes on top."""
     c, T = S.context(ctx), S.timing(ctx)
     sm = S.sms(ctx)[S.warps(ctx)[c.warp].sm]
     start = max(ready, sm.tma_free)
@@ -70,7 +71,7 @@ def engine_done(ctx, ready, size_bytes, missed_bytes):
         served = max(float(start), c.hbm_free)
         c.hbm_free = served + missed_bytes / T.hbm_bytes_per_cycle
         end = max(end, int(c.hbm_free)) + T.hbm_extra_latency
-    return end + T.tma_latency_cycles
+    return end
 
 
 @inner
@@ -110,13 +111,14 @@ def start(ctx, n, issue_cycles, missed_bytes):
     T = S.timing(ctx)
     A = S.asyncs(ctx)[n]
     if is_store(A.kind):
-        ready = map_is_there(ctx, hold_issuer(ctx, T.tma_store_issue_cycles), A.plan)
+        ready = map_is_there(ctx, hold_issuer(ctx, T.tma_store_issue_cycles), A.plan, T.tma_store_descriptor_cycles)
         read_at = source_left(ctx, ready, A.bytes, missed_bytes)
         A.done = read_at + T.tma_store_done_cycles
         launch(ctx, n, read_at, S.A_FLYING)
     else:
-        ready = map_is_there(ctx, hold_issuer(ctx, issue_cycles), A.plan)
-        launch(ctx, n, engine_done(ctx, ready, A.bytes, missed_bytes), S.A_FLYING)
+        ready = map_is_there(ctx, hold_issuer(ctx, issue_cycles), A.plan, T.tma_descriptor_cycles)
+        latency = T.tma_latency_cycles if A.plan >= 0 else T.tma_bulk_latency_cycles
+        launch(ctx, n, engine_done(ctx, ready, A.bytes, missed_bytes) + latency, S.A_FLYING)
 
 
 @inner

@@ -170,7 +170,7 @@ def take_time(ctx, base, line_step, lines, line_bytes, space, access):
     elif access == _READ:
         c.latency = global_time(ctx, lines * line_bytes) - c.now
     else:
-        c.issue = T.global_store_cycles
+        c.issue = T.shared_issue_cycles
     c.progress += 1
     if c.trace_level == 0 or (kind != GLOBAL and kind != SHARED):
         return

@@ -37,7 +37,7 @@ def kernel(rows: int, stages: int, stride: int, wrap: int) -> str:
 {{
     .shared .align 8 .b8 barriers[{8 * stages}];
     .reg .pred %p, %q;
-    .reg .b32 %smem, %barrier, %first, %k, %lane, %parity, %slot, %y, %at, %bar, %n;
+    .reg .b32 %smem, %barrier, %first, %k, %lane, %parity, %slot, %taken, %row, %y, %at, %bar, %n;
     .reg .b64 %out, %map, %w, %start, %stop;
     ld.param.u64 %out, [out];
     mov.b64 %map, map;
@@ -53,17 +53,19 @@ def kernel(rows: int, stages: int, stride: int, wrap: int) -> str:
     mul.wide.u32 %w, %first, 8;
     add.s64 %out, %out, %w;
     mul.lo.u32 %first, %first, {stride};
-    mov.u32 %n, 0;
+    mov.u32 %n, 0; mov.u32 %slot, 0; mov.u32 %taken, 0; mov.u32 %row, 0; mov.u32 %parity, 0;
     mov.u64 %start, %clock64;
 NEXT:
     setp.ge.u32 %p, %n, {loads};
     @%p bra TAKE;
-    rem.u32 %slot, %n, {stages};
-    mul.lo.u32 %y, %n, {rows};
-    and.b32 %y, %y, {wrap - 1};
-    add.u32 %y, %y, %first;
+    add.u32 %y, %row, %first;
     mad.lo.u32 %at, %slot, {rows * 128}, %smem;
     mad.lo.u32 %bar, %slot, 8, %barrier;
+    add.u32 %row, %row, {rows};
+    and.b32 %row, %row, {wrap - 1};
+    add.u32 %slot, %slot, 1;
+    setp.eq.u32 %q, %slot, {stages};
+    selp.u32 %slot, 0, %slot, %q;
     mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bar], {rows * 128};
     cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%at], [%map, {{0, %y}}], [%bar];
 TAKE:
@@ -71,13 +73,14 @@ TAKE:
     setp.lt.u32 %p, %n, {stages};
     @%p bra NEXT;
     sub.u32 %k, %n, {stages};
-    rem.u32 %slot, %k, {stages};
-    div.u32 %parity, %k, {stages};
-    and.b32 %parity, %parity, 1;
-    mad.lo.u32 %bar, %slot, 8, %barrier;
+    mad.lo.u32 %bar, %taken, 8, %barrier;
 WAIT:
     mbarrier.try_wait.parity.shared::cta.b64 %q, [%bar], %parity;
     @!%q bra WAIT;
+    add.u32 %taken, %taken, 1;
+    setp.eq.u32 %q, %taken, {stages};
+    selp.u32 %taken, 0, %taken, %q;
+    @%q xor.b32 %parity, %parity, 1;
     setp.lt.u32 %p, %k, {loads - 1};
     @%p bra NEXT;
     mov.u64 %stop, %clock64;
