@@ -107,6 +107,8 @@ class Barriers:
     named barriers 68, bar.sync of two warps 16; microbenchmarks.json ``pingpong``: arrive 8, try_wait on a completed phase 48."""
 
     mbarrier_arrive_cycles: int = 8
+    #: Measured: validate/silicon/tma_load_latency.json, the time to the second clock.
+    mbarrier_expect_cycles: int = 14
     mbarrier_wait_latency: int = 40
     #: From an arrival (or a completed copy) to the wake-up of a suspended try_wait: half a round trip less the repeated try_wait.
     mbarrier_wake_cycles: int = 15
@@ -164,16 +166,15 @@ class Tma:
 
 @dataclass(frozen=True)
 class MemorySystem:
-    """L2 and HBM. Measured: validate/silicon/microbenchmarks.json ``tmabw_hbm_*`` (4.13 TB/s on an H200), ``tmalat_hbm_*`` (280 to
-    700 cycles more than an L2 hit, spread widely). Assumed: L2 bandwidth 8,000 B/clk for the whole chip: the
-    GEMM of validate/silicon/gemm_4096.json reads 7,300 B/clk, ``tmabw_l2_*`` 11,800 where all SMs read the same lines, and
-    gpu-benches publishes 5,700 for distinct lines."""
+    """L2 and HBM. Measured: validate/silicon/tma_bandwidth.json: all SMs together read the same lines of L2 at 11,600 B/clk and
+    different ones of HBM at 2,440 B/clk; microbenchmarks.json ``tmabw_*`` (4.13 TB/s on an H200) and ``tmalat_hbm_*`` (280 to 850
+    cycles more than an L2 hit, spread widely)."""
 
     l2_bytes: int = 50 * 1024 * 1024
     l2_latency: int = 262
-    l2_bytes_per_cycle: float = 8_000.0
-    hbm_extra_latency: int = 400
-    hbm_bytes_per_cycle: float = 2_340.0
+    l2_bytes_per_cycle: float = 11_600.0
+    hbm_extra_latency: int = 560
+    hbm_bytes_per_cycle: float = 2_440.0
     #: Stores leave an SM by lines: as TMA stores at 32 B/clk where lines are whole, and one line in 2 cycles at best. Measured:
     #: the epilogues of validate/silicon/gemm_5_two_consumers.json and gemm_7_persistent.json (15 cycles for 8 rows of 16 bytes).
     store_line_cycles: int = 2

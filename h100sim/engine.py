@@ -346,7 +346,8 @@ def is_vain(ctx):
     if c.progress != c.retry_progress:
         c.retry_progress, c.retries = c.progress, 0
     c.retries += 1
-    return c.retries > (VAIN_RETRIES << 6 if c.schedule else VAIN_RETRIES)
+    # Every warp of the launch may find the tensor core's queue full for a while, again and again.
+    return c.retries > (VAIN_RETRIES << 6 if c.schedule else VAIN_RETRIES) + 256 * c.n_slots * c.warps_per_cta
 
 
 @inner

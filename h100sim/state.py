@@ -246,6 +246,7 @@ TIMING = np.dtype(
             "shared_queue_cycles",
             "cluster_packets_per_cycle",
             "mbarrier_arrive_cycles",
+            "mbarrier_expect_cycles",
             "mbarrier_wait_latency",
             "mbarrier_wake_cycles",
             "mbarrier_wake_parted_cycles",

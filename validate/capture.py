@@ -141,6 +141,12 @@ def names(folder: Path = SILICON) -> list[str]:
     return [p.stem for p in sorted(folder.glob("*.npz"))]
 
 
+def timed(folder: Path = SILICON) -> list[str]:
+    """Return the names of a folder's captures, those without bits too."""
+    paths = sorted(folder.glob("*.json"))
+    return [path.stem for path in paths if '"cta_median"' in path.read_text()]
+
+
 def differences(capture: Capture, outputs: dict[str, np.ndarray]) -> list[str]:
     """Return what differs between a capture and outputs by name: nothing if every bit is the same."""
     found = []

@@ -95,9 +95,7 @@ def cycles_of(records: np.ndarray) -> np.ndarray:
     Raises UsageError for a CTA that never wrote its end: :func:`add_clock_records` missed a way out of its kernel.
     """
     if (records["end"] == 0).any():
-        raise UsageError(
-            f"CTA must have recorded its end, not left it at 0 (CTA {int(np.argmax(records['end'] == 0))})"
-        )
+        raise UsageError(f"CTA must have recorded its end, not left it at 0 (CTA {int(np.argmax(records['end'] == 0))})")
     return (records["end"] - records["start"]).astype(np.int64)
 
 

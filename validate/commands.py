@@ -10,14 +10,13 @@ import ast
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
-
 from h100sim.errors import H100SimError, UsageError
 
-from . import capture, compare, gpu, probes
+from . import accuracy, capture, compare, gpu, imports, overlay, probes, sass, timeline
 
 
 class _Parser(argparse.ArgumentParser):
@@ -86,9 +85,27 @@ def _parser() -> argparse.ArgumentParser:
     table.set_defaults(run=_coverage)
 
     report = commands.add_parser("report", help="compare the simulator with the committed captures")
+    report.add_argument("--bits", action="store_true", help="compare the bits of the outputs, too")
+    report.add_argument("--quick", action="store_true", help="only the programs, not the measured laws")
     report.set_defaults(run=_report)
 
-    for command in (captured, both):
+    recorded = commands.add_parser("timeline", help="run a program with records of its waits, issues and arrivals")
+    recorded.add_argument("--on", choices=("sim", "gpu"), default="sim")
+    recorded.add_argument("--event", action="append", choices=sorted(timeline.NAMES), help="only such events; repeat for more")
+    recorded.add_argument("--out", type=Path, help="file for the timeline")
+    recorded.set_defaults(run=_timeline)
+
+    laid = commands.add_parser("overlay", help="lay two timelines over each other, event by event")
+    laid.add_argument("here", type=Path, help="a timeline, or the trace of another tool (IKET JSON, Proton's Chrome trace)")
+    laid.add_argument("there", type=Path)
+    laid.add_argument("--warp", type=int, action="append")
+    laid.add_argument("--cta", type=int, default=0)
+    laid.set_defaults(run=_overlay)
+
+    machine = commands.add_parser("sass", help="compare the predicted machine code with that of ptxas")
+    machine.set_defaults(run=_sass)
+
+    for command in (captured, both, recorded, machine):
         command.add_argument("program")
         command.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
         command.add_argument("--seed", type=int, default=0)
@@ -228,10 +245,7 @@ def _run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
         if not options.json:
             print(f"{options.program} {name} on {run.card.card} and here: {results[name]}")
     same = all(result.is_equal for result in results.values())
-    facts = {
-        name: {"differing": r.differing, "elements": r.elements, "sha256": r.expected_sha256}
-        for name, r in results.items()
-    }
+    facts = {name: {"differing": r.differing, "elements": r.elements, "sha256": r.expected_sha256} for name, r in results.items()}
     return int(not same), {"status": "same" if same else "different", "config": whole, "outputs": facts}
 
 
@@ -250,43 +264,73 @@ def _coverage(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
 
 
 def _report(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
-    rows = [_compared(name) for name in capture.names()]
+    rows = [_compared(name) for name in capture.names()] if options.bits else []
+    cases = list(accuracy.programs())
+    measured = [] if options.quick else list(accuracy.laws())
     if not options.json:
+        cards = sorted({f"{c.facts['card']}, driver {c.facts['driver']}" for c in map(capture.load, capture.timed())})
+        print(f"No GPU is needed: silicon is what was captured on {'; '.join(cards)}.\n" if cards else "No captures are committed.")
         for row in rows:
             print(_row_text(row))
-        if not rows:
-            print("no captures of programs are committed")
+        print(accuracy.as_text(cases, measured))
     wrong = any(row["differences"] for row in rows)
-    return int(wrong), {"status": "different" if wrong else "same", "captures": rows}
+    answer = {
+        "captures": rows,
+        "cases": [{**asdict(case), "error": case.error} for case in (*cases, *measured)],
+        "fitted": list(accuracy.FITTED),
+    }
+    return int(wrong), {"status": "different" if wrong else "same", **answer}
 
 
 def _compared(name: str) -> dict[str, Any]:
     captured = capture.load(name)
     facts = captured.facts
-    outputs, run = capture.simulated(captured, device="h200-sxm")
-    measured = float(np.mean(facts["cycles"]["cta_median"]))
-    predicted = float(np.mean(run.ctas["end"] - run.ctas["start"]))
-    module_ptx = capture.build(facts["program"], facts["config"], facts["seed"])[0].ptx
+    outputs, _ = capture.simulated(captured, device="h200-sxm")
     return {
         "capture": name,
         **{key: facts[key] for key in ("card", "driver", "date", "program", "config")},
         "differences": capture.differences(captured, outputs) if captured.is_small else [],
         "bits_compared": captured.is_small,
-        "is_of_this_ptx": compare.ptx_sha256(module_ptx) == facts["ptx_sha256"],
-        "cta_cycles_measured": measured,
-        "cta_cycles_predicted": predicted,
     }
 
 
 def _row_text(row: dict[str, Any]) -> str:
     same = "every bit of the outputs is the same" if row["bits_compared"] else "too large to compare bits; cycles only"
-    bits = "\n  ".join(row["differences"]) or same
-    here, there = row["cta_cycles_predicted"], row["cta_cycles_measured"]
-    lines = [
-        f"{row['capture']}: {row['card']}, driver {row['driver']}, {row['date']}",
-        f"  {bits}",
-        f"  cycles per CTA: {here:,.0f} here, {there:,.0f} there, {here / there - 1:+.1%}",
-    ]
-    if not row["is_of_this_ptx"]:
-        lines.append("  the program's PTX has changed since: capture it again (python -m validate capture)")
-    return "\n".join(lines)
+    return f"{row['capture']}: {chr(10).join(row['differences']) or same}"
+
+
+def _timeline(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
+    kernel, arrays, _ = capture.build(options.program, _settings(options.set), options.seed)
+    names = tuple(options.event) if options.event else timeline.NAMES
+    found = timeline.record(kernel, arrays, on=options.on, names=names)
+    if options.out:
+        found.save(options.out)
+    if not options.json:
+        print(
+            f"{len(found.events):,} events of {kernel.name} on {found.source}"
+            + (f", written to {options.out}" if options.out else "")
+        )
+    return 0, {"status": "clean", "source": found.source, "events": len(found.events)}
+
+
+def _overlay(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
+    here, there = (imports.load(path) for path in (options.here, options.there))
+    pairs = list(overlay.pairs(here, there))
+    steps = overlay.by_name(pairs)
+    if not options.json:
+        print(f"{here.source} against {there.source}: {len(pairs):,} events in both")
+        print(overlay.as_text(pairs, tuple(options.warp or ()), options.cta))
+        print("\nWhere the difference arises (mean cycles since the event before, here and there):")
+        for name, times, mine, theirs in steps[:12]:
+            print(f"  {name:<28} {times:>5} times {mine:>8,.1f} {theirs:>8,.1f} {mine - theirs:>+8,.1f}")
+    rows = [dict(zip(("event", "times", "here", "there"), step, strict=True)) for step in steps]
+    return 0, {"status": "clean", "events": len(pairs), "steps": rows}
+
+
+def _sass(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
+    kernel = capture.build(options.program, _settings(options.set), options.seed)[0]
+    code = sass.disassemble(kernel.ptx)
+    here, there = sass.predicted(kernel.ptx, kernel.name), sass.counts(code)
+    if not options.json:
+        print(f"{kernel.name}: {here:,.0f} machine instructions predicted, {there['instructions']:,} by ptxas")
+    return 0, {"status": "clean", "predicted": here, **there}

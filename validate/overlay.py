@@ -1,6 +1,6 @@
 """Two timelines of one kernel laid over each other: which event came how much earlier or later, and where that arose.
 
-Events are matched by CTA, warp, instruction, side and occurrence. A wait that was tried several times counts from its first
+Events are matched by CTA, warp, name, side and occurrence. A wait that was tried several times counts from its first
 beginning to its last end, so that the number of tries does not matter.
 """
 
@@ -51,24 +51,25 @@ def _same(first: Event, second: Event) -> bool:
 def pairs(here: Timeline, there: Timeline) -> Iterator[Pair]:
     """Yield the events that both timelines have, warp by warp in the order of ``there``.
 
-    Raises UsageError if they are not of one kernel.
+    Raises UsageError if they have no event in common.
     """
-    if here.sites != there.sites:
-        raise UsageError(f"timelines must be of the same PTX, not of {here.kernel} and another {there.kernel}")
+    if not set(here.sites.values()) & set(there.sites.values()):
+        raise UsageError(f"timelines must have events in common, not only different ones ({here.source}, {there.source})")
     for cta, warp in sorted({(e.cta, e.warp) for e in there.events}):
         ours, theirs = (settled(t.of_warp(cta, warp)) for t in (here, there))
-        places: dict[tuple[int, str], list[Event]] = {}
+        places: dict[tuple[str, str], list[Event]] = {}
         for event in ours:
-            places.setdefault((event.instruction, event.side), []).append(event)
+            places.setdefault((here.sites[event.instruction], event.side), []).append(event)
         before: tuple[int, int] | None = None
         for event in theirs:
-            found = places.get((event.instruction, event.side))
+            name = there.sites[event.instruction]
+            found = places.get((name, event.side))
             if not found:
                 continue
             mine = found.pop(0)
             last = before or (mine.cycle, event.cycle)
             yield Pair(
-                cta, warp, here.sites[event.instruction], event.side, mine.cycle, event.cycle,
+                cta, warp, name, event.side, mine.cycle, event.cycle,
                 mine.cycle - last[0], event.cycle - last[1],
             )  # fmt: skip
             before = mine.cycle, event.cycle

@@ -218,7 +218,7 @@ def arrive_handler(regs, mask, ops, ctx):
         if arrive(ctx, m, count) != S.S_NEXT:
             return S.S_ERROR
     c.latency = S.timing(ctx).mbarrier_arrive_cycles
-    c.issue = 2
+    c.issue = S.timing(ctx).mbarrier_expect_cycles if kind == 1 or kind == 3 else 2
     return S.S_NEXT
 
 

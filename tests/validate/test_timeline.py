@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 import h100sim
 from h100sim.errors import UsageError
 from tests.validate.test_clocks import KERNEL
-from validate import capture, overlay, timeline
+from validate import capture, imports, overlay, timeline
 
 
 @pytest.fixture(scope="module")
@@ -93,5 +94,38 @@ def test_an_overlay_joins_the_tries_of_a_wait() -> None:
 
 def test_timelines_of_different_kernels_are_not_laid_over_each_other() -> None:
     one, other = (timeline.Timeline("a", "k", {1: name}, ()) for name in ("start 1", "start 2"))
-    with pytest.raises(UsageError, match=r"^timelines must be of the same PTX, "):
+    with pytest.raises(UsageError, match=r"^timelines must have events in common, "):
         list(overlay.pairs(one, other))
+
+
+def test_traces_of_other_tools_are_read(tmp_path: Path) -> None:
+    iket = {
+        "stringTable": ["load", "mma"],
+        "locationTable": [{"smId": 3, "tpcId": 1, "gpcId": 0, "ctaId": 7, "warpId": 4}],
+        "launches": [{"ranges": [
+            {"rangeNameIdx": 1, "startTs": 1100, "endTs": 1400, "warpLocIdxs": [0]},
+            {"rangeNameIdx": 0, "startTs": 1000, "endTs": 1090, "warpLocIdxs": [0]},
+        ]}],
+    }  # fmt: skip
+    proton = {"traceEvents": [
+        {"ph": "X", "name": "load", "pid": "gemm Core3 CTA7", "tid": "warp 4 (line 0)", "ts": 2.0, "dur": 0.1},
+        {"ph": "X", "name": "mma", "pid": "gemm Core3 CTA7", "tid": "warp 4 (line 0)", "ts": 2.1, "dur": 0.32},
+        {"ph": "M", "name": "process_name", "pid": 1},
+    ]}  # fmt: skip
+    for name, data in (("iket", iket), ("proton", proton)):
+        (tmp_path / name).write_text(json.dumps(data))
+    found = list(overlay.pairs(imports.load(tmp_path / "iket"), imports.load(tmp_path / "proton")))
+    assert [(p.name, p.side, p.here, p.there) for p in found] == [
+        ("load", "begin", 0, 0), ("load", "end", 90, 100), ("mma", "begin", 100, 100), ("mma", "end", 400, 420),
+    ]  # fmt: skip
+
+
+def test_a_file_that_is_no_timeline_is_refused(tmp_path: Path) -> None:
+    for text, message in (
+        ("{", "a readable JSON file"),
+        ('{"a": 1}', "one of ours, an IKET JSON or a Chrome trace"),
+        ("[]", "ranges of warps"),
+    ):
+        (tmp_path / "x").write_text(text)
+        with pytest.raises(UsageError, match=f"^timeline must (be|have) {message}, not "):
+            imports.load(tmp_path / "x")

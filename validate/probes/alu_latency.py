@@ -23,24 +23,7 @@ CHAINS = {
     "max.f32": "max.f32 %f0, %f0, %f1;",
     "add.s32": "add.s32 %x, %x, %i1; xor.b32 %x, %x, %i2;",
     "shl.b32": "shl.b32 %x, %x, %i1;",
-    "cvt.rn.bf16x2.f32": "cvt.rn.bf16x2.f32 %x, %f0, %f1; mov.b32 %f0, %x;",
     "setp + selp": "setp.lt.s32 %q0, %x, %i1; selp.b32 %x, %i2, %i1, %q0;",
-    "ld.shared.b32": "and.b32 %x, %x, %i1; add.u32 %x, %x, %smem; ld.volatile.shared.b32 %x, [%x];",
-    "ldmatrix.x4": "and.b32 %x, %x, %i1; add.u32 %x, %x, %smem;"
-    " ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%x, %u0, %u1, %u2}, [%x];",
-    "st.shared, ld.shared": "st.volatile.shared.b32 [%smem], %x; ld.volatile.shared.b32 %x, [%smem]; add.u32 %x, %x, %lane;",
-    "setp, branch taken": "setp.ne.s32 %q0, %x, -1; @%q0 bra NEXT_{k}; bar.sync 5, 32; bar.sync 6, 32; bar.sync 7, 32;"
-    " bar.sync 8, 32; bar.sync 9, 32; bar.sync 10, 32; bar.sync 11, 32; NEXT_{k}: add.s32 %x, %x, %lane;",
-    "elect, branch around": "elect.sync _|%q0, 0xffffffff; @!%q0 bra NEXT_{k}; st.volatile.shared.b32 [%smem], %x;"
-    " st.volatile.shared.b32 [%smem+4], %x; st.volatile.shared.b32 [%smem+8], %x; st.volatile.shared.b32 [%smem+12], %x;"
-    " st.volatile.shared.b32 [%smem+16], %x; st.volatile.shared.b32 [%smem+20], %x; NEXT_{k}: add.s32 %x, %x, %lane;",
-    "test_wait of a phase that is over": ""
-    "mbarrier.test_wait.parity.shared::cta.b64 %q0, [%smem+512], 1; selp.b32 %x, %x, %i2, %q0;",
-    "mbarrier.arrive": "mbarrier.arrive.shared::cta.b64 %state, [%smem+512]; cvt.u32.u64 %x, %state; and.b32 %x, %x, %i1;",
-    "mov from %tid.y": "mov.u32 %u0, %tid.y; add.s32 %x, %x, %u0;",
-    "mov from %clock": "mov.u32 %u0, %clock; add.s32 %x, %x, %u0;",
-    "ld.global": "and.b32 %x, %x, %i1; cvt.u64.u32 %w, %x; add.s64 %w, %w, %out; ld.volatile.global.b32 %x, [%w];",
-    "bar.sync of the warp": "bar.sync 5, 32;",
 }
 
 _REGISTERS = (
