@@ -12,19 +12,10 @@ from validate import capture, compare, gpu
 SMALL = [name for name in capture.names() if capture.load(name).is_small]
 
 #: How far the predicted cycles of a CTA may be from the measured ones, as a part of these.
-LARGEST_DEVIATION = 0.35
+LARGEST_DEVIATION = 0.20
 
 #: Whose cycles are further off, and why: these are compared bit for bit only.
-_LOADS = "ordinary loads: ptxas starts them together, the text uses each at once"
-_STORES = "C goes from registers straight to global memory, in pieces of a line"
-CYCLES_ARE_FURTHER_OFF = {
-    "attention_delta": _LOADS,
-    "gemm_1_mma_sync": _LOADS,
-    "gemm_2_wgmma": _LOADS,
-    "gemm_5_two_consumers": _STORES,
-    "gemm_6_multicast": _STORES,
-    "gemm_7_persistent": _STORES,
-}
+CYCLES_ARE_FURTHER_OFF = {"attention_delta": "it is over before its first loads are back, which miss the TLB on silicon"}
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -36,7 +27,7 @@ def test_every_bit_is_that_of_silicon(name: str) -> None:
     if name in CYCLES_ARE_FURTHER_OFF:
         return
     measured = np.mean(captured.facts["cycles"]["cta_median"])
-    predicted = np.mean(run.ctas["end"] - run.ctas["start"])
+    predicted = np.mean(capture.simulated_cycles(captured))
     assert abs(predicted / measured - 1) < LARGEST_DEVIATION
 
 

@@ -1,0 +1,63 @@
+"""What the report promises: the stage sweep of the GEMM, attention, and the measured laws, within the errors that it states."""
+
+from __future__ import annotations
+
+import pytest
+
+from validate import accuracy, capture
+from validate.probes import wgmma_rate
+
+SWEEP = [f"gemm_k1024_stages{stages}" for stages in range(1, 7)]
+
+
+def test_the_stage_sweep_of_the_gemm() -> None:
+    cases = list(accuracy.programs(SWEEP))
+    assert not any(case.is_stale for case in cases)
+    summary = accuracy.summarise(cases)
+    assert summary.mean < 0.05 and summary.largest < 0.12
+    one, two, *more = (case.here for case in cases)
+    assert one > 1.5 * two > 1.5 * max(more)
+    assert max(more) < 1.03 * min(more), "three stages are enough, here as on silicon"
+
+
+def test_attention_forward() -> None:
+    names = [name for name in ("attention_1", "attention_512_d128", "attention_causal_1024_d128", "attention_gqa_causal")]
+    fresh = [case for case in accuracy.programs(names) if not case.is_stale]
+    assert accuracy.summarise(fresh).mean < 0.07
+
+
+@pytest.mark.parametrize("law", ["tma_load_latency", "tma_store_latency", "barrier_round_trip"])
+def test_a_law_holds_within_its_error(law: str) -> None:
+    cases = list(accuracy.laws((law,)))
+    assert len(cases) >= 3
+    assert accuracy.summarise(cases).largest < accuracy.LAWS[law][1]
+
+
+@pytest.mark.parametrize(("a", "n", "groups"), [("ss", 8, 1), ("ss", 64, 2), ("ss", 256, 1), ("rs", 16, 1), ("rs", 128, 2)])
+def test_wgmma_throughput(a: str, n: int, groups: int) -> None:
+    from validate import probes
+
+    silicon = probes.silicon_answer("wgmma_rate")
+    assert silicon is not None
+    launch, _ = probes._launcher("sim")
+    here = wgmma_rate._per_operation(launch, lambda count: wgmma_rate.kernel(n, count, a, groups), groups)
+    assert abs(here / silicon["results"][f"{a} n{n}"][groups - 1] - 1) < 0.025
+
+
+def test_captures_are_held_out_of_the_fit_and_named() -> None:
+    assert set(accuracy.FITTED) < set(capture.timed())
+
+
+def test_the_page_states_signed_errors_and_what_was_held_out() -> None:
+    cases = [
+        accuracy.Case("gemm", "gemm_256", 90, 100, is_fitted=True),
+        accuracy.Case("gemm", "gemm_k4096", 103, 100),
+        accuracy.Case("copy", "old", 200, 100, is_stale=True),
+    ]
+    laws = [accuracy.Case("barrier_round_trip", "named", 66, 60), accuracy.Case("wgmma_rate", "ss n8 [0]", 20, 18)]
+    text = accuracy.as_text(cases, laws)
+    assert "    gemm_256           90        100  -10.0%" in text
+    assert "  * gemm_k4096        103        100   +3.0%" in text
+    assert "held out: 1 cases, mean error 3.0%" in text and "all programs: 2 cases" in text
+    assert "the program's PTX has changed since" in text
+    assert "largest 10.0% (named), within 10%" in text and "NOT within 2%" in text
