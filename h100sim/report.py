@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import intervals
+from . import attribution, intervals
 from .trace import Cause, Copy, Event, KernelInfo, Trace, Wait
 
 if TYPE_CHECKING:
@@ -64,7 +64,8 @@ class Waited:
 class Role:
     """One role: how many CTAs have it, how long its longest-lived warp lived, its waits and the stalls of its issues.
 
-    ``stalls`` is empty for a trace that does not hold every instruction.
+    ``stalls`` and ``spent`` are empty for a trace that does not hold every instruction; ``spent`` gives every cycle one cause
+    (:mod:`h100sim.attribution`) and adds up to ``cycles``.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Role:
     cycles: float
     waits: tuple[Waited, ...]
     stalls: tuple[Waited, ...]
+    spent: tuple[Waited, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -147,9 +149,13 @@ def summarise(trace: Trace) -> Summary:
 def _roles(trace: Trace) -> tuple[Role, ...]:
     lives = _lives(trace)
     role_of = _representatives(trace, lives)
-    waits, stalls = (_totals(found, role_of) for found in (_wait_cycles(trace), _stall_cycles(trace)))
+    suspended = _waits(trace)
+    waited = [(warp, what, resumed - blocked) for warp, blocked, resumed, what in suspended]
+    waits, stalls = (_totals(found, role_of) for found in (waited, _stall_cycles(trace)))
+    partition = attribution.spent(trace, list(role_of), suspended, _STALL_NAMES)
+    spent = _totals([(warp, what, cycles) for warp, of in partition.items() for what, cycles in of.items()], role_of)
     return tuple(
-        Role(name, len(warps), float(np.mean(lives[warps])), waits[name], stalls[name])
+        Role(name, len(warps), float(np.mean(lives[warps])), waits[name], stalls[name], spent[name])
         for name in dict.fromkeys(role_of.values())
         if (warps := [warp for warp, role in role_of.items() if role == name])
     )
@@ -175,8 +181,8 @@ def _lives(trace: Trace) -> np.ndarray:
     return np.maximum(ends - ctas["start"][rows], 0)
 
 
-def _wait_cycles(trace: Trace) -> list[tuple[int, str, int]]:
-    """Return (warp, what, cycles) of every wait that ended."""
+def _waits(trace: Trace) -> list[tuple[int, int, int, str]]:
+    """Return (warp, blocked, resumed, what) of every wait that ended."""
     names = {
         int(mbarrier["identity"]): _family(intervals.mbarrier_name(trace.kernel, int(mbarrier["address"])))
         for mbarrier in intervals.mbarriers(trace)
@@ -185,7 +191,7 @@ def _wait_cycles(trace: Trace) -> list[tuple[int, str, int]]:
     for wait in intervals.waits(trace):
         if wait["resumed"] >= 0:
             what = _wait_name(Wait(int(wait["wait"])), int(wait["object"]), names)
-            found.append((int(wait["warp"]), what, int(wait["resumed"] - wait["blocked"])))
+            found.append((int(wait["warp"]), int(wait["blocked"]), int(wait["resumed"]), what))
     return found
 
 
@@ -323,16 +329,19 @@ def _shared_lines(instructions: Sequence[SharedInstruction]) -> list[str]:
 def _role_lines(roles: Sequence[Role]) -> list[str]:
     """Return one line per role and per wait of at least 0.1 % of its life."""
     shown = {
-        role.name: [item for item in (*role.waits, *role.stalls) if item.cycles >= max(role.cycles, 1) / 1000]
+        role.name: [item for item in role.spent or role.waits if item.cycles >= max(role.cycles, 1) / 1000]
         for role in roles
     }
     width = max((len(item.what) for items in shown.values() for item in items), default=0)
-    lines = ["", "What each role waited for (its longest-lived warp, mean over CTAs):"]
+    every = any(role.spent for role in roles)
+    title = "Where every cycle of each role went" if every else "What each role waited for"
+    lines = ["", f"{title} (its longest-lived warp, mean over CTAs):"]
     for role in roles:
         lines.append(f"  {role.name}: {role.cycles:,.0f} cycles")
         for item in shown[role.name]:
             share = item.cycles / max(role.cycles, 1)
-            lines.append(f"    {item.what:<{width}} {item.cycles:>10,.0f} cycles {share:>6.1%}  {_times(item)}")
+            times = "" if role.spent else f"  {_times(item)}"
+            lines.append(f"    {item.what:<{width}} {item.cycles:>10,.0f} cycles {share:>6.1%}{times}")
         if not shown[role.name]:
             lines.append("    nothing")
     return lines
