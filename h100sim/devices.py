@@ -6,7 +6,8 @@ are SM cycles.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
 
 from .errors import UsageError
 
@@ -232,3 +233,36 @@ def model(name: str | DeviceModel = DEFAULT_MODEL, **changes: object) -> DeviceM
     if name not in MODELS:
         raise UsageError(f"device must be one of {', '.join(MODELS)}, not {name}")
     return replace(MODELS[name], **changes)  # type: ignore[arg-type]
+
+
+def changed(device: DeviceModel, changes: Mapping[str, float]) -> DeviceModel:
+    """Return a model with numbers replaced: ``{"tma.latency_cycles": 800, "sms": 1}``.
+
+    Raises UsageError for a name that is no number of the model, or a value that is none or below 0.
+    """
+    for name, value in changes.items():
+        part, _, number = name.rpartition(".")
+        owner = getattr(device, part, None) if part else device
+        known = {f.name: getattr(owner, f.name) for f in fields(owner)} if is_dataclass(owner) and not isinstance(owner, type) else {}
+        if not isinstance(known.get(number), int | float):
+            names = ", ".join(n for n in numbers(device) if not known or n.startswith(f"{part}."))
+            raise UsageError(f"number of the device must be one of {names}, not {name}")
+        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+            raise UsageError(f"{name} must be a number from 0 up, not {value}")
+        if isinstance(known[number], int) and value != int(value):
+            raise UsageError(f"{name} must be a whole number, not {value}")
+        new = {number: type(known[number])(value)}
+        device = replace(device, **({part: replace(owner, **new)} if part else new))  # type: ignore[arg-type,type-var]
+    return device
+
+
+def numbers(device: DeviceModel) -> list[str]:
+    """Return the names of the numbers of a model that :func:`changed` takes."""
+    found = []
+    for part in fields(device):
+        value = getattr(device, part.name)
+        if isinstance(value, int | float):
+            found.append(part.name)
+        elif is_dataclass(value):
+            found += [f"{part.name}.{f.name}" for f in fields(value)]
+    return found

@@ -35,6 +35,7 @@ app = typer.Typer(
 app.add_typer(layout.app, name="layout")
 app.command("lesson")(lesson)
 
+_SET_HELP = "A setting of the program, m=512, or a number of the device, tma.latency_cycles=800. Repeat for more."
 _ARG_HELP = "An argument of a PTX file's kernel: i32:5, f32:1.5, zeros:f32:64x64, randn:bf16:64x64."
 
 
@@ -43,7 +44,7 @@ class Selection:
     """What a command is to launch: the options that run, check and serve share."""
 
     target: Annotated[str, typer.Argument(help="A program of the catalogue (see list) or a .ptx file; serve: a trace (.h1t) too.")]
-    set_: Annotated[list[str] | None, typer.Option("--set", help="A setting of the program: m=512. Repeat for more.")] = None
+    set_: Annotated[list[str] | None, typer.Option("--set", help=_SET_HELP)] = None
     kernel: Annotated[str | None, typer.Option(help="The entry of the PTX file, if it has several.")] = None
     grid: Annotated[str | None, typer.Option(help="CTAs of a PTX file's launch: x,y,z.")] = None
     block: Annotated[str | None, typer.Option(help="Threads of a CTA of a PTX file's launch: x,y,z.")] = None
@@ -53,18 +54,35 @@ class Selection:
     seed: Annotated[int, typer.Option(min=0, help="Seed of random inputs.")] = 0
     device: Annotated[str, typer.Option(help="h100-sxm, h100-pcie or h200-sxm.")] = "h100-sxm"
 
-    def job(self) -> Job:
-        """Return the launch made ready; options of the other kind of target are wrong usage."""
+    def changes(self) -> dict[str, Any]:
+        """Return the numbers of the device that are changed: settings with a dot in their names."""
+        from . import arguments
+
+        return {name: value for name, value in arguments.settings(self.set_ or []).items() if "." in name}
+
+    def model(self, is_changed: bool = True) -> Any:
+        """Return the device model, with its changes or as it is."""
+        from .. import devices
+
+        found = devices.model(self.device)
+        return devices.changed(found, self.changes()) if is_changed else found
+
+    def job(self, is_changed: bool = True) -> Job:
+        """Return the launch made ready, on the device with its changes or as it is; options of the other kind of target are
+        wrong usage."""
         from . import arguments
         from .target import Launch, file_job, is_file, program_job
+
+        model = self.model(is_changed)
+        settings = {name: value for name, value in arguments.settings(self.set_ or []).items() if "." not in name}
 
         if not is_file(self.target):
             given = {"kernel": self.kernel, "grid": self.grid, "block": self.block, "cluster": self.cluster, "arg": self.arg}
             for name, value in {**given, "shared-mem": self.shared_mem}.items():
                 if value:
                     raise UsageError(f"--{name} must be used with a PTX file, not with the program {self.target}")
-            return program_job(self.target, arguments.settings(self.set_ or []), self.seed, self.device)
-        if self.set_:
+            return program_job(self.target, settings, self.seed, model)
+        if settings:
             raise UsageError("--set must be used with a program, not with a PTX file")
         if not Path(self.target).is_file():
             raise UsageError(f"PTX file must be a readable text, not {self.target} (there is no such file)")
@@ -77,7 +95,7 @@ class Selection:
             self.shared_mem,
         )
         values = [arguments.kernel_argument(text, self.seed) for text in self.arg or []]
-        return file_job(self.target, self.kernel, launch, values, self.device)
+        return file_job(self.target, self.kernel, launch, values, model)
 
 
 def _with_selection(command: Callable[..., int]) -> Callable[..., int]:
@@ -159,11 +177,16 @@ def run(
         _require_folders(trace, perfetto, *(path for _, path in wanted))
         console = {} if json else {"console": print}
         outcome = execute(job, values=values, checks=checks, max_cycles=max_cycles, schedule=schedule, **console)
+        changes = selection.changes()
+        before = execute(selection.job(is_changed=False), values="none", checks="off", schedule=schedule) if changes else None
     _save(outcome, wanted, trace, perfetto)
     if json:
-        output.as_json(output.outcome_json("run", job, outcome))
+        extra = {} if before is None else {"what_if": {"changes": changes, "cycles_before": before.run.cycles}}
+        output.as_json({**output.outcome_json("run", job, outcome), **extra})
     else:
         print(output.outcome_text(outcome, with_report=True), flush=True)
+        if before is not None:
+            print("\n" + output.difference_text(before, outcome, changes), flush=True)
     if serve:
         _serve(selection, outcome, values, port, schedule=schedule)
     return outcome.exit_status

@@ -105,3 +105,19 @@ def verdict_text(outcome: Outcome) -> str:
     if outcome.error is not None:
         hazards.append(f"{type(outcome.error).__name__}: {outcome.error}")
     return "\n\n".join([*(hazards or ["no hazards"]), *map(str, outcome.run.scrambled)])
+
+
+def difference_text(before: Outcome, after: Outcome, changes: dict[str, Any]) -> str:
+    """Return what changed numbers of the device do to the cycles of the kernel and to what each role's cycles went into."""
+    from ..report import summarise
+
+    what = ", ".join(f"{name}={value}" for name, value in changes.items())
+    old, new = before.run.cycles, after.run.cycles
+    lines = [f"What if {what}: {new:,} cycles instead of {old:,} ({new / max(old, 1) - 1:+.1%})"]
+    for role, changed in zip(summarise(before.run.trace).roles, summarise(after.run.trace).roles, strict=False):
+        first, second = ({item.what: item.cycles for item in r.spent or r.waits} for r in (role, changed))
+        steps = {name: second.get(name, 0) - first.get(name, 0) for name in {*first, *second}}
+        largest = sorted(steps.items(), key=lambda item: (-abs(item[1]), item[0]))[:3]
+        shown = ", ".join(f"{name} {cycles:+,.0f}" for name, cycles in largest if round(cycles))
+        lines.append(f"  {role.name}: {shown or 'no change'}")
+    return "\n".join(lines)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..devices import DeviceModel
 from ..errors import KernelError, UsageError
 from .arguments import MapArgument
 
@@ -141,7 +142,7 @@ def program_kernel(name: str, settings: dict[str, Any]) -> tuple[Any, Any, dict[
         raise UsageError(f"settings of {name} must be of the types that build takes, not {settings} ({error})") from None
 
 
-def program_job(name: str, settings: dict[str, Any], seed: int, device_name: str) -> Job:
+def program_job(name: str, settings: dict[str, Any], seed: int, device_name: str | DeviceModel) -> Job:
     """Return the job of a program with its own inputs. Raises UsageError."""
     module, kernel, config = program_kernel(name, settings)
     from ..host import Device
@@ -169,7 +170,7 @@ def file_job(
     kernel: str | None,
     launch: Launch,
     args: Sequence[Any],
-    device_name: str,
+    device_name: str | DeviceModel,
 ) -> Job:
     """Return the job of an entry of a PTX file. ``kernel`` may be left out where the file has one entry."""
     from ..host import Device, RawModule
