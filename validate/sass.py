@@ -17,9 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from h100sim import RawModule
 from h100sim.errors import UsageError
-from h100sim.outline import machine_instructions
 
 SILICON = Path(__file__).parent / "silicon"
 
@@ -86,6 +84,9 @@ def counts(code: Sequence[MachineInstruction]) -> dict[str, int]:
 
 def predicted(ptx: str, kernel: str) -> float:
     """Return how many machine instructions the simulator takes a kernel to have."""
+    from h100sim import RawModule
+    from h100sim.outline import machine_instructions
+
     outline = RawModule(code=ptx).get_function(kernel).program.outline
     assert outline is not None
     return machine_instructions(outline)

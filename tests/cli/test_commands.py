@@ -208,7 +208,7 @@ def test_a_limit_on_cycles_is_status_1(tmp_path: Path, capsys: pytest.CaptureFix
 def test_the_copy_program_reports_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert execute_command(["run", "copy"]) == 0
     text = capsys.readouterr().out
-    assert "What each role waited for" in text
+    assert "Where every cycle of each role went" in text
     assert "Largest error against the float64 reference: 0" in text
     assert text.rstrip().endswith("no hazards")
 
