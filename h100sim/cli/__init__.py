@@ -171,12 +171,12 @@ def run(
     from . import arguments, output
     from .target import execute
 
-    with _working(f"Simulating {selection.target} (a first run compiles for about a minute)", json):
+    with _working(f"Simulating {selection.target} (a first run compiles for about a minute)", json) as progress:
         job = selection.job()
         wanted = arguments.saved_outputs(save or [], len(job.outputs))
         _require_folders(trace, perfetto, *(path for _, path in wanted))
         console = {} if json else {"console": print}
-        outcome = execute(job, values=values, checks=checks, max_cycles=max_cycles, schedule=schedule, **console)
+        outcome = execute(job, progress, values=values, checks=checks, max_cycles=max_cycles, schedule=schedule, **console)
         changes = selection.changes()
         before = execute(selection.job(is_changed=False), values="none", checks="off", schedule=schedule) if changes else None
     _save(outcome, wanted, trace, perfetto)
@@ -338,15 +338,22 @@ def _serve(
 
 
 @contextmanager
-def _working(text: str, quiet: bool) -> Iterator[None]:
-    """Show that something is going on, on a terminal only."""
+def _working(text: str, quiet: bool) -> Iterator[Callable[[int, int, int], None] | None]:
+    """Show that something is going on, on a terminal only; yield what shows how many CTAs have ended, None without a terminal."""
     if quiet or not sys.stderr.isatty():
-        yield
+        yield None
         return
     from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    with Console(stderr=True).status(text):
-        yield
+    columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(text, total=None)
+
+        def show(done: int, total: int, cycle: int) -> None:
+            bar.update(task, completed=done, total=total, description=f"{done:,} of {total:,} CTAs, cycle {cycle:,}")
+
+        yield show
 
 
 def execute_command(words: Sequence[str]) -> int:

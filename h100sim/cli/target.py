@@ -196,14 +196,26 @@ def _keep_silent(line: str) -> None:
     """Show nothing."""
 
 
-def execute(job: Job, **options: Any) -> Outcome:
-    """Run a job to its end or to what stops it. Raises what CUDA would refuse (UsageError, LaunchError, PtxError)."""
+#: Instructions and events after which a long run says how far it is: a second or so.
+_SLICE = 1 << 21
+
+
+def execute(job: Job, progress: Callable[[int, int, int], None] | None = None, **options: Any) -> Outcome:
+    """Run a job to its end or to what stops it. Raises what CUDA would refuse (UsageError, LaunchError, PtxError).
+
+    ``progress`` is told now and then how many CTAs have ended, of how many, and the cycle.
+    """
     started = time.perf_counter()
     session = job.prepare(**options)
     error = None
     try:
-        session.machine.start()
-        session.machine.run()
+        machine = session.machine
+        machine.start()
+        steps = _SLICE
+        while not machine.run(max_steps=steps if progress else None):
+            steps += _SLICE
+            if progress:
+                progress(int(machine.context["ctas_done"]), int(machine.context["n_ctas"]), machine.cycles)
     except KernelError as stopped:
         error = stopped
     run = session.result()

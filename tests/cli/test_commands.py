@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from h100sim.cli import execute_command
+from h100sim.cli import execute_command, target
 from h100sim.trace import Trace
 
 HEADER = ".version 8.6\n.target sm_90a\n.address_size 64\n"
@@ -320,3 +320,14 @@ def test_check_schedules_says_that_sums_in_memory_depend_on_the_order(
     status, found = answer([*launch, "--schedules", "60"], capsys)
     assert status == 1
     assert found["schedules"]["wrong"].endswith("(it adds floating-point numbers up in memory: their order changes the sum)")
+
+
+def test_a_long_run_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target, "_SLICE", 500)
+    told: list[tuple[int, int, int]] = []
+    job = target.program_job("gemm", {}, 0, "h100-sxm")
+    outcome = target.execute(job, lambda *of: told.append(of), values="none", checks="off")
+    assert len(told) > 3 and [cycle for _, _, cycle in told] == sorted(cycle for _, _, cycle in told)
+    assert told[0][:2] == (0, 4) and told[-1][2] <= outcome.run.cycles
+    plain = target.execute(target.program_job("gemm", {}, 0, "h100-sxm"), values="none", checks="off")
+    assert plain.run.cycles == outcome.run.cycles
