@@ -253,12 +253,7 @@ def _write_destination(launch: Launch, e: Happening, op: Operation, cta: Cta) ->
     entry = launch.operation_entry(e, op, flags, column, t.NEVER, e.d)
     if cta.alive == 0:
         launch.find(t.LIFETIME_REMOTE, cta.number, -1, -1, -1, entry)
-    launch.touch_shared(entry, cta, e.c, e.b, _clock_of(op))
-
-
-def _clock_of(op: Operation) -> Clock:
-    assert op.clock is not None, "operation must have started"
-    return op.clock
+    launch.touch_shared(entry, cta, e.c, e.b, op.clock)
 
 
 def copy_global(launch: Launch, e: Happening) -> None:
@@ -276,7 +271,7 @@ def copy_global(launch: Launch, e: Happening) -> None:
             column, flags, object_ = op.warp.write_column, t.WRITE | t.TMA | t.ASYNC_PROXY, -1
             flags |= t.STRONG if op.kind == "reduce" else 0
         op.global_entry = launch.operation_entry(e, op, flags, column, t.NEVER, object_)
-    launch.touch_global(op.global_entry, e.a, e.b, e.c, e.d, _clock_of(op))
+    launch.touch_global(op.global_entry, e.a, e.b, e.c, e.d, op.clock)
 
 
 def copy_source(launch: Launch, e: Happening) -> None:
@@ -286,7 +281,7 @@ def copy_source(launch: Launch, e: Happening) -> None:
         return
     flags = t.READ | t.TMA | t.IN_SHARED | t.ASYNC_PROXY
     entry = launch.operation_entry(e, op, flags, launch.mbarriers[op.mbarrier].column, t.NEVER, op.mbarrier)
-    launch.touch_shared(entry, launch.cta_of(op.warp.cta, e.a), e.a, e.b, _clock_of(op))
+    launch.touch_shared(entry, launch.cta_of(op.warp.cta, e.a), e.a, e.b, op.clock)
 
 
 def _tensor_map_read(launch: Launch, e: Happening, address: int) -> None:
@@ -297,7 +292,7 @@ def _tensor_map_read(launch: Launch, e: Happening, address: int) -> None:
     like = launch.tables.entries[op.entries[0]]
     column, value, object_ = int(like[t.COLUMN]), int(like[t.VALUE]), int(like[t.OBJECT])
     entry = launch.operation_entry(e, op, t.READ | t.TENSORMAP | t.ASYNC_PROXY, column, value, object_)
-    launch.touch_global(entry, address, e.b, 1, 0, _clock_of(op))
+    launch.touch_global(entry, address, e.b, 1, 0, op.clock)
 
 
 def copy_completed(launch: Launch, e: Happening) -> None:

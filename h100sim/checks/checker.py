@@ -3,12 +3,10 @@
 It knows the trace and the instructions, not the machine. Happens-before is decided with vector clocks over the warps
 of a cluster and the counters of asynchronous operations, each of which has an identity of its own (:mod:`.clocks`);
 two proxies (generic, async) and the tensormap proxy need the fences that the manual asks for; an edge exists only
-where the manual gives one. A fence counts anywhere on the way from the access to the later one. A warp is one thread:
-lanes of a warp are not compared with each other.
+where the manual gives one. A fence counts anywhere on the way from the access to the later one. A warp is one thread
+until its lanes act apart (:mod:`.strands`).
 
-Not seen: the source of a bulk copy between the shared memories of a cluster, scopes that are too narrow, and global
-races between clusters in a launch of more than :data:`.launch.FOREIGN_WARPS_MAX` warps (once such a launch
-synchronises through global memory at all).
+``docs/checks.md`` lists every check, what is assumed and what is not seen.
 """
 
 from __future__ import annotations

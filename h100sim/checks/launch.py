@@ -63,10 +63,9 @@ class Operation:
     kind: str
     warp: Warp
     mask: int
-    clock: Clock | None
+    clock: Clock
     entries: list[int] = field(default_factory=list)
     group: int = -1
-    arrived: int = 0
     global_entry: int = -1
     mbarrier: int = -1
 

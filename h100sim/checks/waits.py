@@ -45,10 +45,7 @@ def _is_read(instructions: tuple[Instruction, ...], start: int, register: int) -
             return True
         is_guarded = instruction.guard is not None
         if instruction.base == "bra":
-            (target,) = [o for o in instruction.operands if isinstance(o, Label)] or [None]
-            if target is None:
-                return True
-            todo.append(target.target)
+            todo += [o.target for o in instruction.operands if isinstance(o, Label)]
         is_end = instruction.base in ("bra", "ret", "exit", "trap")
         if (is_end or _writes(instruction, register)) and not is_guarded:
             continue
