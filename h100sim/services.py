@@ -214,7 +214,8 @@ def gather(ctx, members):
     if here != c.mask:
         for n in range(S.NODES_PER_WARP):
             node = S.nodes(ctx)[c.warp * S.NODES_PER_WARP + n]
-            if node.state == S.BLOCKED and node.wait == _RECONVERGENCE and node.wait_object == c.pc:
+            is_waiting = node.state == S.BLOCKED and node.wait == _RECONVERGENCE and node.wait_object == c.pc
+            if is_waiting and node.mask & members:
                 wake(ctx, c.warp, n, c.now + 1)
                 node.pc += 1
     return here & members

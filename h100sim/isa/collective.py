@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from .. import faults
 from .. import state as S
+from ..lanes import part
 from ..native import i64, inner
 from ..ptx.module import Instruction, Operand, Pair, Sink
 from ..services import block, fail, gather, lanes_at, wake
@@ -39,11 +40,26 @@ _REDUCTIONS = ("add", "min", "max", "and", "or", "xor")
 @inner
 def members_of(ctx, regs, ops, k, mask):
     """Return the lanes that execute together, 0 if suspended, -1 after an error; operand ``k`` is the member mask."""
-    members = get(regs, operand(ops, k), first_lane(mask)) & _FULL
+    members = common_members(ctx, regs, operand(ops, k), mask)
+    return members if members <= 0 else gather(ctx, members)
+
+
+@inner
+def common_members(ctx, regs, op, mask):
+    """Return the member mask of all executing lanes, or -1 after an error. Where they name different ones (the tiles of a warp),
+    part them, to execute the instruction one set after the other, and return 0."""
+    c = S.context(ctx)
+    members = get(regs, op, first_lane(mask)) & _FULL
+    same = 0
+    for lane in range(32):
+        if (mask >> lane) & 1 and get(regs, op, lane) & _FULL == members:
+            same |= 1 << lane
+    if same != mask:
+        return 0 if part(ctx, c.warp, c.node, same, c.pc, c.pc, c.pc + 1) >= 0 else -1
     if mask & ~members:
         fail(ctx, faults.SHUFFLE_MASK, members, 0, 0)
         return -1
-    return gather(ctx, members)
+    return members
 
 
 def warp_sync(regs, mask, ops, ctx):
@@ -51,16 +67,17 @@ def warp_sync(regs, mask, ops, ctx):
     c = S.context(ctx)
     W = S.warps(ctx)[c.warp]
     node = S.nodes(ctx)[c.warp * S.NODES_PER_WARP + c.node]
-    members = get(regs, operand(ops, 0), first_lane(mask)) & _FULL
-    if mask & ~members:
-        return fail(ctx, faults.SHUFFLE_MASK, members, 0, 0)
     if node.woken == 1 and node.wait == _RECONVERGENCE:
         return S.S_NEXT
+    members = common_members(ctx, regs, operand(ops, 0), mask)
+    if members <= 0:
+        return S.S_ERROR if members < 0 else S.S_BLOCK
     if lanes_at(ctx, c.warp, _RECONVERGENCE, _ANY_WARP_BARRIER) & members != members & W.alive:
         return block(ctx, _RECONVERGENCE, _ANY_WARP_BARRIER, 0, members)
     for n in range(S.NODES_PER_WARP):
         other = S.nodes(ctx)[c.warp * S.NODES_PER_WARP + n]
-        if other.state == S.BLOCKED and other.wait == _RECONVERGENCE and other.wait_object == _ANY_WARP_BARRIER:
+        is_waiting = other.state == S.BLOCKED and other.wait == _RECONVERGENCE and other.wait_object == _ANY_WARP_BARRIER
+        if is_waiting and other.mask & members:
             wake(ctx, c.warp, n, c.now + 1)
     return S.S_NEXT
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import h100sim
-from tests.kernels import entry, launch, zeros
+from tests.kernels import STORE_THREAD, entry, launch, zeros
 
 DATA = Path(__file__).parents[1] / "data" / "warp_ops.npz"
 
@@ -78,3 +78,22 @@ def test_misuse_is_an_error(instruction, message):
     """
     with pytest.raises(h100sim.IllegalInstruction, match=message):
         launch(entry("u64 out", body + instruction), (zeros(1),))
+
+
+def test_tiles_of_a_warp_name_different_members():
+    """The lanes are together, but each tile of eight has a mask of its own, as cooperative groups make them."""
+    body = """
+    .reg .b32 %r_value, %lane, %tile, %m, %x, %y; .reg .pred %p; mov.u32 %lane, %laneid;
+    shr.u32 %tile, %lane, 3; shl.b32 %tile, %tile, 3;
+    shl.b32 %m, 255, %tile; shfl.sync.bfly.b32 %x, %lane, 1, 0x181f, %m; redux.sync.add.u32 %y, %lane, %m;
+    mad.lo.u32 %r_value, %y, 100, %x; bar.warp.sync %m; setp.gt.u32 %p, %lane, 12; vote.sync.ballot.b32 %y, %p, %m;
+    popc.b32 %y, %y; mad.lo.u32 %r_value, %y, 100000, %r_value; activemask.b32 %y; popc.b32 %y, %y;
+    mad.lo.u32 %r_value, %y, 10000000, %r_value;
+    """
+    out = zeros(32)
+    run = launch(entry("u64 out", body + STORE_THREAD), (out,))
+    lane = np.arange(32)
+    over = np.array([sum(k > 12 for k in range(8 * t, 8 * t + 8)) for t in range(4)])[lane // 8]
+    sums = np.array([sum(range(8 * t, 8 * t + 8)) for t in range(4)])[lane // 8]
+    assert out.tolist() == (320_000_000 + over * 100_000 + sums * 100 + (lane ^ 1)).tolist()
+    assert run.hazards == []
