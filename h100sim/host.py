@@ -58,6 +58,14 @@ class Buffer:
         """Return a copy of the contents."""
         return self.device.memory.download(self.address, like=np.empty(self.shape, self.dtype))
 
+    def write(self, array: Any) -> None:
+        """Copy an array into the buffer, which it must fill. Raises UsageError."""
+        data = np.ascontiguousarray(array)
+        size = int(np.prod(self.shape)) * self.dtype.itemsize
+        if data.nbytes != size:
+            raise UsageError(f"array must have the {size:,} bytes of the buffer, not {data.nbytes:,}")
+        self.device.memory.view(self.address, size)[:] = data.reshape(-1).view(np.uint8)
+
     def free(self) -> None:
         """Give the memory back; later accesses are errors that name the buffer as freed."""
         self.device.memory.free(self.address)
@@ -142,12 +150,15 @@ class RawModule:
         return self._variables[device]
 
     def get_global(self, name: str, device: Device) -> Buffer:
-        """Return a ``.global`` variable on a device as bytes. Raises UsageError if there is none of that name."""
+        """Return a ``.global`` or ``.const`` variable on a device as bytes, to be read and written. Raises UsageError if there is
+        none of that name."""
         variable = self.module.variables.get(name)
-        if variable is None or variable.space != "global":
-            names = ", ".join(v.name for v in self.module.variables.values() if v.space == "global") or "none"
-            raise UsageError(f"variable must be one of the module's .global ones ({names}), not {name}")
-        return Buffer(device, self.variables(device).addresses[name], (variable.size,), np.dtype(np.uint8))
+        if variable is None or variable.space not in ("global", "const"):
+            names = ", ".join(v.name for v in self.module.variables.values() if v.space in ("global", "const")) or "none"
+            raise UsageError(f"variable must be one of the module's .global and .const ones ({names}), not {name}")
+        placed = self.variables(device)
+        address = placed.addresses[name] + (placed.bank if variable.space == "const" else 0)
+        return Buffer(device, address, (variable.size,), np.dtype(np.uint8))
 
 
 class LaunchOptions(TypedDict, total=False):
@@ -259,7 +270,7 @@ class RawKernel:
             schedule,
         )
         kernel = self.info(launch, gpu)
-        constants = self.owner.variables(gpu).constants
+        constants = self.owner.variables(gpu).constants(gpu.memory)
         machine = Machine(program, launch, gpu.model, gpu.memory, self._symbols(gpu), kernel, constants, gpu.heap, console)
         return Session(machine, gpu, copies, checks, keep=trace != "off", thin=thin)
 

@@ -25,11 +25,16 @@ CONSTANT_BYTES = 64 * 1024
 
 @dataclass(frozen=True)
 class ModuleVariables:
-    """The variables of a module on one device: ``addresses`` by name, each in its own state space, and the bytes of the
-    constant bank."""
+    """The variables of a module on one device: ``addresses`` by name, each in its own state space. The constant bank of
+    ``bank_bytes`` lies at ``bank`` in global memory, where the host writes it."""
 
     addresses: dict[str, int]
-    constants: bytes
+    bank: int
+    bank_bytes: int
+
+    def constants(self, memory: GlobalMemory) -> bytes:
+        """Return the bytes of the constant bank as they are now."""
+        return memory.view(self.bank, self.bank_bytes).tobytes() if self.bank_bytes else b""
 
 
 def function_addresses(module: Module) -> dict[str, int]:
@@ -66,7 +71,8 @@ def place_variables(module: Module, memory: GlobalMemory) -> ModuleVariables:
             constants[addresses[variable.name] : addresses[variable.name] + variable.size] = image
         elif variable.size:
             memory.view(addresses[variable.name], variable.size)[:] = np.frombuffer(image, np.uint8)
-    return ModuleVariables(addresses, bytes(constants))
+    bank = memory.upload(constants, name="constant variables") if constants else 0
+    return ModuleVariables(addresses, bank, len(constants))
 
 
 def _variables_of(function: Function) -> list[Variable]:

@@ -135,3 +135,23 @@ def test_operands_that_are_missing_or_of_another_kind_are_refused(statement):
     with pytest.raises(h100sim.PtxError) as caught:
         _ = h100sim.RawModule(code=text).get_function("kernel").program
     assert caught.value.line > 0
+
+
+def test_the_host_writes_variables():
+    body = """
+    .reg .b32 %r_value, %v; ld.const.u32 %r_value, [weights+4]; ld.global.u32 %v, [offset]; add.u32 %r_value, %r_value, %v;
+    """
+    outside = ".const .align 4 .u32 other; .const .align 4 .u32 weights[2] = {1, 2}; .global .align 4 .u32 offset = 10;"
+    module = h100sim.RawModule(code=entry("u64 out", body + STORE_THREAD, outside=outside))
+    kernel, device, out = module.get_function("kernel"), h100sim.Device(), zeros(1)
+    kernel(1, 1, (out,), device=device)
+    assert out[0] == 12
+    module.get_global("weights", device).write(np.array([5, 6], np.uint32))
+    module.get_global("offset", device).write(np.array([70], np.uint32))
+    kernel(1, 1, (out,), device=device)
+    assert out[0] == 76
+    assert module.get_global("weights", device).numpy().view(np.uint32).tolist() == [5, 6]
+    with pytest.raises(h100sim.UsageError, match="array must have the 8 bytes of the buffer, not 4"):
+        module.get_global("weights", device).write(np.zeros(1, np.uint32))
+    with pytest.raises(h100sim.UsageError, match=r"\.global and \.const ones \(other, weights, offset\), not nothing"):
+        module.get_global("nothing", device)
