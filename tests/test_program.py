@@ -105,7 +105,8 @@ def test_variables_that_a_function_declares_live_as_long_as_those_of_the_module(
 def test_variables_of_two_functions_may_share_a_name():
     outside = """
     .func (.param .b32 r) next() {
-        .global .align 8 .u32 count = 7; .global .u64 place = count; .reg .b64 %a; .reg .b32 %v;
+        .global .align 8 .u32 count = 7; .global .u64 place = count;
+        .reg .b64 %a; .reg .b32 %v;
         ld.global.u64 %a, [place]; ld.global.u32 %v, [%a]; add.u32 %v, %v, 1; st.global.u32 [count], %v; st.param.b32 [r], %v; ret; }
     """
     body = """
