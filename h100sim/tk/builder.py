@@ -123,6 +123,8 @@ class Builder:
     entry_location: Location = Location("", 0)
     _labels: dict[str, int] = field(default_factory=dict)
     _unnamed: list[Any] = field(default_factory=list)
+    #: The line that made the last object without a name; None once the next line has shown what it was bound to.
+    _made_at: Location | None = None
     _cached: dict[str, str] = field(default_factory=dict)
     _prologue_end: int = 0
 
@@ -137,7 +139,11 @@ class Builder:
 
     def emit(self, text: str) -> None:
         """Append one instruction (without the semicolon)."""
-        self.lines.append(Line(text + ";", here(), len(self.blocks)))
+        location = here()
+        if self._made_at not in (None, location):
+            self.look_for_names()
+            self._made_at = None
+        self.lines.append(Line(text + ";", location, len(self.blocks)))
 
     def new_label(self, stem: str) -> str:
         """Return a label that is not yet used: ``stem``_0, ``stem``_1, ..."""
@@ -237,6 +243,7 @@ class Builder:
         """Give an object its name, or wait to see which Python variable it is bound to."""
         if name is None:
             self._unnamed.append(thing)
+            self._made_at = here()
         else:
             self.names[id(thing)] = self._unused(name)
 

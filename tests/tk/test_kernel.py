@@ -56,6 +56,21 @@ def test_tiles_are_named_after_their_variables():
     assert names.shared_bytes == 8192 + 6 * 8192 + 512 + 2 * 256 + 8
 
 
+def test_a_name_is_found_though_nothing_asks_for_it_during_the_trace():
+    """The README's program: its variables are gone when the debug information is made."""
+
+    @tk.kernel(grid=1, warps=1)
+    def copy(X: tk.gl(tk.fl, 64, 64)):
+        tile, arrived = tk.st(tk.fl, 64, 64), tk.semaphore()
+        with tk.elect():
+            tk.init_semaphore(arrived, 1)
+            tk.tma.expect_bytes(arrived, tile.size_bytes)
+            tk.tma.load_async(tile, X, (0, 0), arrived)
+
+    assert [t["name"] for t in copy.debug.tiles] == ["tile"]
+    assert [s["name"] for s in copy.debug.semaphores] == ["arrived"]
+
+
 def test_one_tensor_gets_a_map_for_each_tile_shape_and_a_pointer():
     @tk.kernel(grid=1, warpgroups=1)
     def maps(X: tk.gl(tk.bf16, 2, 3, 64, 128), Y: tk.gl(tk.bf16, 64, 128)):
