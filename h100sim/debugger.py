@@ -16,6 +16,7 @@ from . import state as S
 from .errors import KernelError, UsageError
 from .intervals import mbarrier_name
 from .trace import Trace, Wait
+from .words import counted
 
 if TYPE_CHECKING:
     from .host import Session
@@ -57,6 +58,10 @@ class Debugger:
         self.ended = False
         self._checkpoints: list[tuple[int, dict[str, Any], int, int]] = []
         self._save()
+
+    def __repr__(self) -> str:
+        where = "ended" if self.ended else "stopped"
+        return f"<Debugger of {self.machine.kernel.name}: {where} at cycle {self.cycle:,}, after {counted(self.position, 'step')}>"
 
     @property
     def position(self) -> int:
@@ -152,12 +157,14 @@ class Debugger:
         return self.machine.shared_of(cta)
 
     def registers(self, warp: int) -> dict[str, np.ndarray]:
-        """Return name -> 32 lanes for every register that the kernel uses, of a warp by its number in the launch."""
+        """Return name -> 32 lanes for every register that the kernel uses, of a warp by its number in the launch; as numbers
+        of its declared type where NumPy has it (``.b32``: uint32), predicates as bool. Raises UsageError."""
         machine = self.machine
         for slot, record in enumerate(machine.tables["warps"]):
             if int(record["id"]) == warp and record["regs"]:
-                functions = machine.program.function.registers
-                return {functions[i].name: machine.register(slot, i) for i in machine.program.registers if i >= 0}
+                declared = machine.program.function.registers
+                used = [i for i in machine.program.registers if i >= 0]
+                return {declared[i].name: _numbers(machine.register(slot, i), declared[i].type) for i in used}
         raise UsageError(f"warp must be one that has started, not {warp}")
 
     # --- moving -------------------------------------------------------------------------------------------------------
@@ -193,6 +200,16 @@ class Debugger:
         del self.session.events[chunks:]
         del self.session.lanes[chunks:]
         self.ended = False
+
+
+#: Types of registers that NumPy has as numbers; of the others (``.b32``) the bits are shown.
+_NUMBERS = {"f16": "f2", "f32": "f4", "f64": "f8", "s16": "i2", "s32": "i4", "s64": "i8", "u16": "u2", "b16": "u2"}
+
+
+def _numbers(bits: np.ndarray, declared: str) -> np.ndarray:
+    """Return the bits of a register's lanes as numbers of the type it is declared with."""
+    wanted = np.dtype(_NUMBERS.get(declared, bits.dtype))
+    return bits if wanted == bits.dtype else bits.astype(f"u{wanted.itemsize}").view(wanted)
 
 
 class Replay:

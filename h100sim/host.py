@@ -28,6 +28,7 @@ from .source_files import read_source
 from .tma import TensorMap
 from .trace import Event, KernelInfo, Trace
 from .variables import ModuleVariables, function_addresses, place_variables
+from .words import counted
 
 if TYPE_CHECKING:
     from .checks import Hazard, ScrambledOperand
@@ -92,7 +93,7 @@ class Device:
         return f"Device({self.name!r})"
 
 
-@dataclass
+@dataclass(repr=False)
 class Run:
     """What a launch did. ``cycles`` is the duration of the kernel in SM cycles, ``hazards`` what it was not allowed to do,
     ``texts`` what it printed (strings that know their ``block`` and ``thread``)."""
@@ -105,6 +106,10 @@ class Run:
     device: str
     statistics: dict[str, Any] = field(default_factory=dict)
     texts: list[DeviceText] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        ctas, hazards = counted(len(self.ctas), "CTA"), counted(len(self.hazards), "hazard") if self.hazards else "no hazards"
+        return f"<Run of {self.trace.kernel.name} on {self.device}: {counted(self.cycles, 'cycle')}, {ctas}, {hazards}>"
 
     @cached_property
     def scrambled(self) -> tuple[ScrambledOperand, ...]:

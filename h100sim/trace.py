@@ -23,6 +23,7 @@ import numpy as np
 
 from .errors import UsageError
 from .hazard import Hazard
+from .words import counted
 
 FORMAT_VERSION = 1
 
@@ -90,7 +91,8 @@ class Event(IntEnum):
     CLUSTER_WAITED = 26  # b = generation
 
     # Bulk copies. ISSUED by a warp; STARTED and COMPLETED by the TMA engine (warp -1). op = identity.
-    TMA_ISSUED = 30  # a = Copy, b = bytes of shared memory from first to last row, c = shared address (destination or source), d = mbarrier identity or -1
+    # a = Copy, b = bytes of shared memory from first to last row, c = shared address, d = mbarrier identity or -1
+    TMA_ISSUED = 30
     TMA_STARTED = 31
     TMA_READ = 32  # source read (stores): the shared memory may be reused
     TMA_COMPLETED = 33  # a = Copy, b = bytes, c = shared address, d = mbarrier identity or -1
@@ -247,7 +249,7 @@ class KernelInfo:
         return f"{Path(source[0]).name}:{source[1]}" if source else f"line {self.lines[pc]}"
 
 
-@dataclass
+@dataclass(repr=False)
 class Trace:
     """The record of a run: ``events`` (dtype EVENT), ``lanes`` (n, 32) addresses, ``warps`` (WARP_INFO), ``ctas`` (CTA_INFO)."""
 
@@ -263,6 +265,9 @@ class Trace:
 
     def __len__(self) -> int:
         return len(self.events)
+
+    def __repr__(self) -> str:
+        return f"<Trace of {self.kernel.name}: {counted(len(self), 'event')} in {counted(self.cycles, 'cycle')}>"
 
     def of(self, *kinds: Event) -> np.ndarray:
         """Return the events of the given kinds, in order."""

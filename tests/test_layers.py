@@ -33,8 +33,8 @@ DOORS = {"h100sim.numerics": "h100sim.isa h100sim.ptx", "h100sim.tk": "h100sim.h
 
 #: What the onlookers may import of h100sim, besides their own package.
 ALLOWED = {
-    "h100sim.checks": "trace hazard intervals layouts ptx errors dtypes native",
-    "viz": "trace intervals layouts ptx errors dtypes",
+    "h100sim.checks": "trace hazard intervals layouts ptx errors dtypes native words",
+    "viz": "trace intervals layouts ptx errors dtypes words",
 }
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..errors import WaitEdge
 from ..trace import Event, KernelInfo, Wait
+from ..words import counted
 from .deadlock import History, Waiting, WaitState, groups_of, name_of, representatives, supplying_parties, who_of
 
 #: Completed phases that a ledger shows, and parties that a column names.
@@ -72,7 +73,7 @@ def _ledger(past: History, state: WaitState) -> list[str]:
         return []
     where = past.kernel.place(int(init["pc"][0]))
     by = who_of(past, past.party(int(init["warp"][0])))
-    lines = [f"{name_of(past, state)}: {int(init['c'][0]):,} arrivals a phase, initialised by {by} at {where}"]
+    lines = [f"{name_of(past, state)}: {counted(int(init['c'][0]), 'arrival')} a phase, initialised by {by} at {where}"]
     flips = {int(e["b"]): int(e["time"]) for e in found[Event.MBARRIER_FLIPPED]}
     first = max(state.phase - LEDGER_PHASES, 0)
     if first:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import H100SimError, UsageError
+from ..words import counted
 from . import layout
 from .lesson import lesson
 
@@ -284,7 +285,7 @@ def _check_text(path: str, json: bool) -> int:
     if json:
         output.as_json({"command": "check", "status": "clean", "exit_status": 0, "program": path, "entries": entries})
     else:
-        print(f"{path}: {len(entries)} kernel{'s' * (len(entries) != 1)} ({', '.join(entries)}), valid for sm_90a")
+        print(f"{path}: {counted(len(entries), 'kernel')} ({', '.join(entries)}), valid for sm_90a")
         print("Give --grid, --block and --arg to run one and look for hazards and deadlocks.")
     return 0
 

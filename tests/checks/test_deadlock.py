@@ -99,7 +99,7 @@ def test_a_thing_that_nobody_has_ever_supplied_ends_the_graph() -> None:
 def test_the_ledger_tells_every_phase_of_a_barrier() -> None:
     kernel, waits, history = _ring_without_its_consumer()
     lines = ledgers(kernel, waits, history)
-    assert lines[0] == "mbarrier 0x408: 1 arrivals a phase, initialised by producer at line 1"
+    assert lines[0] == "mbarrier 0x408: 1 arrival a phase, initialised by producer at line 1"
     assert lines[1].startswith("  phase 0: arrived consumer (1); complete at cycle ")
     assert lines[1].endswith("; seen by producer")
     assert lines[2:] == ("  phase 1: nobody arrived; open",)
@@ -119,4 +119,4 @@ def test_the_error_prints_all_of_it() -> None:
         "  wait-for graph",
         "    producer --> mbarrier 0x408 --> consumer, which has ended",
     ]
-    assert text[4] == "  ledger" and text[5].startswith("    mbarrier 0x408: 1 arrivals")
+    assert text[4] == "  ledger" and text[5].startswith("    mbarrier 0x408: 1 arrival a phase")
