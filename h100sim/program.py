@@ -304,6 +304,8 @@ class _Decoder:
     def lower(self, instruction: Instruction) -> lane.LaneOp | MachineOp:
         if needed := missing_target(instruction, self.module.target):
             raise self.refuse(instruction, f"instruction {instruction.opcode} must be for .target {needed}, not {self.module.target}")
+        if is_refused(instruction.opcode):
+            raise self.refuse(instruction, reason_of(instruction.opcode))
         if wrong := wrong_operand(instruction):
             raise self.refuse(instruction, wrong)
         try:
@@ -323,8 +325,6 @@ class _Decoder:
                 instruction = replace(instruction, operands=(instruction.operands[0], axes))
         if instruction.has("return"):
             return calls.lower_return(instruction, self)
-        if is_refused(instruction.opcode):
-            raise self.refuse(instruction, reason_of(instruction.opcode))
         if lowering := lowering_of(instruction):
             return lowering(instruction, self)
         if op := lane.lower(instruction):

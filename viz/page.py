@@ -10,7 +10,7 @@ from dash import html
 from .recording import Recording
 from .views import barriers, controls, hazards, header, shared_tile, source, timeline
 
-#: Every view, by the name under which the browser finds its data (and ``viz/assets/view_<name>.js`` draws it).
+#: Every view, by the name under which the browser finds its data (and ``viz/assets/NN_<name>.js`` draws it).
 VIEWS: dict[str, ModuleType] = {
     "header": header,
     "controls": controls,
