@@ -22,7 +22,7 @@ import numpy as np
 from h100sim import tk
 from h100sim.errors import UsageError
 
-TEACHES = "attention: two chained products, A from registers, online softmax, causal masks, GQA, ping-pong"
+TEACHES = "two chained products, A from registers, online softmax, causal masks, GQA, ping-pong"
 CONFIG = {"batch": 1, "heads": 1, "n": 256, "d": 64, "consumers": 2}
 
 #: Registers per thread of the producer and of each of 1, 2 or 3 consumers.

@@ -13,7 +13,7 @@ app = typer.Typer(help="Draw where data lies: swizzles, fragments, descriptors, 
 
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="The SVG file; else one named after the picture.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with the path and the numbers.")]
-Instruction = Annotated[str, typer.Argument(help="A PTX opcode: wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16")]
+Instruction = Annotated[str, typer.Argument(help="The whole opcode of an instruction of PTX.")]
 
 
 @app.command("swizzle")
@@ -39,11 +39,14 @@ def draw_swizzle(
 @app.command("fragment")
 def draw_fragment(
     instruction: Instruction,
-    which: Annotated[str, typer.Argument(help="a or d.")] = "d",
+    which: Annotated[str, typer.Argument(help="a, b, c or d; of wgmma a or d.")] = "d",
     out: Out = None,
     json: Json = False,
 ) -> int:
-    """Draw which lane and register hold each element of a register operand."""
+    """Draw which lane and register hold each element of a register operand.
+
+    For example: h100sim layout fragment mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 b
+    """
     from ..layouts import fragment, pictures
 
     def numbers() -> dict[str, Any]:
@@ -62,7 +65,10 @@ def draw_descriptor(
     out: Out = None,
     json: Json = False,
 ) -> int:
-    """Draw where in shared memory a wgmma matrix descriptor finds an operand."""
+    """Draw where in shared memory a wgmma matrix descriptor finds an operand.
+
+    For example, with the opcode wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16: b 0x4000004000010040
+    """
     from ..layouts import operand_addresses, pictures
 
     try:

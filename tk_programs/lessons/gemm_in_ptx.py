@@ -53,7 +53,7 @@ def report(figures: dict[str, Any]) -> str:
     parts = [f"`{figures['python']}` is {len(figures['ptx'])} lines of PTX:"]
     parts.append("\n".join("    " + shortened(x) for x in figures["ptx"]))
     if figures["sass"] is None:
-        parts.append("SASS: ptxas and nvdisasm are not both here (`pip install h100sim[cuda]` brings them).")
+        parts.append("SASS: ptxas and nvdisasm are not both here (`pip install -e '.[cuda]'` in h100sim's folder brings them).")
     else:
         parts.append(f"ptxas makes {len(figures['sass'])} SASS instructions of that line:")
         parts.append("\n".join("    " + shortened(x) for x in figures["sass"]))
