@@ -38,13 +38,14 @@ $(VENV)/bin/python:
 	"(Debian: apt-get install python3-venv; or make PYTHON=/path/to/python3.12 ...)" >&2; exit 1; }
 	"$(PYTHON)" -m venv $(VENV)
 
-# A stamp per set of packages: pip runs again only after pyproject.toml has changed.
+# A stamp per set of packages: pip runs again only after pyproject.toml has changed. Bytecode is made of the modules that
+# are imported, and not of all that plotly has.
 $(VENV)/installed: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install -q -e .
+	$(BIN)/python -m pip install -q --no-compile -e .
 	@touch $@
 
 $(VENV)/installed-dev: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install -q -e '.[dev]'
+	$(BIN)/python -m pip install -q --no-compile -e '.[dev]'
 	@touch $@ $(VENV)/installed
 
 clean:
