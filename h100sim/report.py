@@ -172,9 +172,10 @@ def _representatives(trace: Trace, lives: np.ndarray) -> dict[int, str]:
 
 
 def _lives(trace: Trace) -> np.ndarray:
-    """Return the cycles from the start of its CTA to the exit of each warp (to the CTA's end if no exit is traced)."""
+    """Return the cycles from the start of its CTA to the exit of each warp: if no exit is traced to the CTA's end, and in a run
+    that was stopped to the last cycle."""
     ctas, rows = trace.ctas, trace.warps["cta"]
-    ends = ctas["end"][rows].astype(np.int64)
+    ends = intervals.cta_ends(trace)[rows].astype(np.int64)
     exits = trace.of(Event.EXITED)
     ends[exits["warp"]] = 0
     np.maximum.at(ends, exits["warp"], exits["time"])

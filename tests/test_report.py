@@ -53,6 +53,12 @@ def test_waits_are_named_and_summed_by_role() -> None:
     assert consumer.stalls == (report.Waited("memory", 9, 1),)
 
 
+def test_a_role_of_a_run_that_was_stopped_lives_to_its_last_cycle() -> None:
+    trace = story((400, Event.ISSUED, 4, {"a": 9, "b": Cause.MEMORY}))
+    trace.ctas["end"] = 0
+    assert [role.cycles for role in report.summarise(trace).roles] == [1000, 1000]
+
+
 def test_tensor_core_time_counts_overlaps_once() -> None:
     rows = []
     for op, (start, end) in enumerate(((100, 200), (150, 250), (400, 450))):
