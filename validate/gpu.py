@@ -87,7 +87,7 @@ def require() -> tuple[Any, Any]:
         import cupy
         from cuda.bindings import driver
     except ImportError as error:
-        raise UsageError(f"validation must have CuPy and cuda-bindings (pip install 'h100sim[gpu]'), not {error}") from None
+        raise UsageError(f"validation must have CuPy and cuda-bindings (pip install -e '.[gpu]'), not {error}") from None
     try:
         capability = cupy.cuda.Device().compute_capability
     except Exception as error:

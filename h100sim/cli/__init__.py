@@ -37,7 +37,10 @@ app.add_typer(layout.app, name="layout")
 app.command("lesson")(lesson)
 
 _SET_HELP = "A setting of the program, m=512, or a number of the device, tma.latency_cycles=800. Repeat for more."
-_ARG_HELP = "An argument of a PTX file's kernel: i32:5, f32:1.5, zeros:f32:64x64, randn:bf16:64x64."
+_ARG_HELP = (
+    "An argument of a PTX file's kernel, in order: i32:5, f32:1.5, zeros:f32:64x64, randn:bf16:64x64 (also ones, arange, "
+    "randint), file:x.npy, map:ARRAY;box=64x64 (a tensor map)."
+)
 
 
 @dataclass(frozen=True)
