@@ -96,7 +96,7 @@ class Device:
 @dataclass(repr=False)
 class Run:
     """What a launch did. ``cycles`` is the duration of the kernel in SM cycles, ``hazards`` what it was not allowed to do,
-    ``texts`` what it printed (strings that know their ``block`` and ``thread``)."""
+    ``warnings`` what only some hold to be wrong (hazards with ``checks="strict"``), ``texts`` what it printed (strings that know their ``block`` and ``thread``)."""
 
     cycles: int
     ctas: np.ndarray
@@ -106,6 +106,7 @@ class Run:
     device: str
     statistics: dict[str, Any] = field(default_factory=dict)
     texts: list[DeviceText] = field(default_factory=list)
+    warnings: list[Hazard] = field(default_factory=list)
 
     def __repr__(self) -> str:
         ctas, hazards = counted(len(self.ctas), "CTA"), counted(len(self.hazards), "hazard") if self.hazards else "no hazards"
@@ -215,7 +216,7 @@ class RawKernel:
             session.machine.start()
             session.machine.run()
         except KernelError as error:
-            error.hazards = tuple(session.hazards())
+            error.hazards = tuple(session.findings()[0])
             raise
         finally:
             session.write_back()
@@ -462,9 +463,9 @@ class Session:
             self.device.memory.free(address)
         self.copies = []
 
-    def hazards(self) -> list[Hazard]:
-        """Return what the checks have found so far."""
-        return list(self.checker.finish()) if self.checker else []
+    def findings(self) -> tuple[list[Hazard], list[Hazard]]:
+        """Return the hazards and the warnings that the checks have found so far."""
+        return self.checker.finish() if self.checker else ([], [])
 
     def result(self) -> Run:
         """Return the Run of a launch that has ended."""
@@ -473,7 +474,7 @@ class Session:
         for name in ctas.dtype.names or ():
             ctas[name] = machine.tables["cta_info"][name]
         sms = machine.tables["sms"]
-        hazards = self.hazards()
+        hazards, warnings = self.findings()
         trace = machine.trace(self.events, self.lanes)
         if self.checker:
             trace = replace(trace, hazards=tuple(hazards))
@@ -486,6 +487,7 @@ class Session:
             device=self.device.name,
             statistics={"tensor_busy_cycles": sms["tensor_busy"].copy(), "tma_bytes": sms["tma_bytes"].copy()},
             texts=list(machine.runtime.texts),
+            warnings=warnings,
         )
 
 

@@ -32,8 +32,8 @@ class Background:
             self._pending.popleft().result()
         self._pending.append(self._pool.submit(self.checker.feed, events, lanes, warps, ctas, lanes_start))
 
-    def finish(self) -> list[Hazard]:
-        """Return what was found, in the order of the second access."""
+    def finish(self) -> tuple[list[Hazard], list[Hazard]]:
+        """Return the hazards and the warnings, each in the order of the second access."""
         while self._pending:
             self._pending.popleft().result()
         return self.checker.finish()

@@ -108,12 +108,12 @@ def _require_init(launch: Launch, e: Happening, m: Mbarrier) -> None:
 
 
 def _require_init_fence(launch: Launch, e: Happening, m: Mbarrier) -> None:
-    """Strict reading: a copy may complete on an mbarrier only if fence.mbarrier_init stands between."""
+    """Contested: a copy may complete on an mbarrier only if fence.mbarrier_init stands between."""
     clock = launch.warps[e.warp].strand(e.mask).clock
     init = m.init_moment
     is_fenced = clock.knows(init.warp.column, init.value, INITS_FENCED)
-    if init.is_known_to(clock) and not is_fenced and not m.is_reported:
-        m.is_reported = True
+    if init.is_known_to(clock) and not is_fenced and not m.is_warned_of:
+        m.is_warned_of = True
         _report_init(launch, t.STRICT_INIT, e, m)
 
 
@@ -128,8 +128,7 @@ def copy_completes_on(launch: Launch, e: Happening) -> None:
     if e.d >= 0:
         m = launch.mbarriers[e.d]
         _require_init(launch, e, m)
-        if launch.is_strict:
-            _require_init_fence(launch, e, m)
+        _require_init_fence(launch, e, m)
 
 
 def mbarrier_arrived(launch: Launch, e: Happening) -> None:

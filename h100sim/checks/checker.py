@@ -58,9 +58,12 @@ _HANDLERS = {
     Event.MEMORY: accesses.memory,
 }
 
+#: Findings of rules that projects do not agree on.
+_CONTESTED = (t.STRICT_WAR, t.STRICT_INIT)
+
 
 class Checker:
-    """Checks one launch. ``mode`` is "on", or "strict" to warn of contested rules too.
+    """Checks one launch. What breaks a contested rule is a warning where ``mode`` is "on", a hazard where it is "strict".
 
     Feed it every chunk of events in order, then :meth:`finish`. Memory: see :mod:`.tables` and :mod:`.launch`.
     """
@@ -74,10 +77,10 @@ class Checker:
     ):
         if mode not in ("on", "strict"):
             raise UsageError(f"checks must be on or strict, not {mode!r}")
-        self.kernel, self.instructions = kernel, instructions
+        self.kernel, self.instructions, self.is_strict = kernel, instructions, mode == "strict"
         text = self.text = reading_of(instructions)
         self.launch = launch_module.Launch(
-            int(np.prod(kernel.grid)), int(np.prod(kernel.cluster)), int(np.prod(kernel.block)), text, mode == "strict"
+            int(np.prod(kernel.grid)), int(np.prod(kernel.cluster)), int(np.prod(kernel.block)), text, self.is_strict
         )
         self.launch.sees_instructions = sees_instructions
         self.arrivals = Arrivals(text.arrivals)
@@ -120,19 +123,21 @@ class Checker:
         place = self._places[e.cta]
         barriers.cta_started(launch, e, int(place["cluster"]), int(place["cluster_rank"]))
 
-    def finish(self) -> list[Hazard]:
-        """Return what was found, in the order of the second access."""
+    def finish(self) -> tuple[list[Hazard], list[Hazard]]:
+        """Return the hazards and the warnings (contested rules), each in the order of the second access."""
         words = Words(self.kernel, self.launch.warps_per_cta, self.launch.mbarrier_addresses)
         tables = self.launch.tables
         findings = tables.findings[: int(tables.scalars[t.FINDS])]
         # A waiter that may be lapped is news only where the order of accesses is right.
-        if (others := findings[:, t.F_CODE] != t.LAPPED).any():
-            findings = findings[others]
+        if not np.isin(findings[:, t.F_CODE], (t.LAPPED, *_CONTESTED)).all():
+            findings = findings[findings[:, t.F_CODE] != t.LAPPED]
         found = hazards_of(words, findings)
         found += self.arrivals.hazards(words)
         r = self.registers
         found += register_hazards(words, r.found[: int(r.count[0])], r.uses.names, self._times)
-        return merged([self._with_scope(words, h) for h in sorted(found, key=lambda h: h.second.event)])
+        found = merged([self._with_scope(words, h) for h in sorted(found, key=lambda h: h.second.event)])
+        warnings = [] if self.is_strict else [hazard for hazard in found if hazard.kind == "strict-proxy-war"]
+        return [hazard for hazard in found if hazard not in warnings], warnings
 
     def _with_scope(self, words: Words, hazard: Hazard) -> Hazard:
         """Return a race with a better fix if there was a release, and an acquire that it did not reach."""

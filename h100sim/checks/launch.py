@@ -202,6 +202,7 @@ class Mbarrier:
     is_short: bool = False
     users: set[int] = field(default_factory=set)
     is_reported: bool = False
+    is_warned_of: bool = False
     is_lapped: bool = False
 
 
@@ -281,7 +282,7 @@ class Launch:
         self._knowledge = np.zeros(6, np.int64)
         self._knowledge[5] = is_strict
         self.cells = np.zeros((2, 1, CELLS), np.int32)
-        self._set(t.build(is_strict))
+        self._set(t.build())
 
     def _set(self, tables: t.Tables) -> None:
         self.tables, self.addresses = tables, addresses_of(tables)

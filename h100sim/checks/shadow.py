@@ -216,7 +216,7 @@ def _touch(T, heads, index, granule, mask, new, k, cta):
     ``heads[index]`` is the granule's list. This is the innermost loop of the checks: it works on flat views.
     """
     s, y, records, entries = _scalars(T), _entry(T, new), i32(T[1], _MANY), i64(T[2], _MANY)
-    writes, is_strict = y[t.FLAGS] & t.WRITE, s[t.STRICT]
+    writes = y[t.FLAGS] & t.WRITE
     previous, record = np.int64(-1), np.int64(heads[index])
     is_recorded = False
     length = 0
@@ -232,7 +232,7 @@ def _touch(T, heads, index, granule, mask, new, k, cta):
             if s[known] != old:
                 s[known], s[known + 1] = old, _relation(_entry(T, old), y, k)
             verdict = s[known + 1]
-            if verdict >= _UNORDERED and (verdict != _UNFENCED_READ or is_strict):
+            if verdict >= _UNORDERED:
                 _report(T, verdict, old, new, cta, granule, overlap)
             if verdict != _ON_MBARRIER and (verdict == _SUBSUMED or (writes and verdict >= _ORDERED)):
                 left = np.int32(covered & ~mask)

@@ -15,7 +15,7 @@ import numpy as np
 
 # Scalars.
 # Free ones are chained from the heads; those from RECORDS_USED and ENTRIES_USED on have never been used.
-RECORD_HEAD, RECORDS_FREE, ENTRY_HEAD, ENTRIES_FREE, FINDS, PAGES, STRICT, RECORDS_USED, ENTRIES_USED = range(9)
+RECORD_HEAD, RECORDS_FREE, ENTRY_HEAD, ENTRIES_FREE, FINDS, PAGES, RECORDS_USED, ENTRIES_USED = range(8)
 # The last verdicts of the current access: pairs of (older entry, verdict), found by the low bits of the entry.
 VERDICTS, VERDICT_SLOTS = 9, 8
 SCALARS = VERDICTS + 2 * VERDICT_SLOTS
@@ -74,11 +74,11 @@ class Tables(NamedTuple):
     findings: np.ndarray
 
 
-def build(is_strict: bool) -> Tables:
+def build() -> Tables:
     """Return an empty shadow."""
     pages = 64
     scalars = np.zeros(SCALARS, np.int64)
-    scalars[[STRICT, RECORD_HEAD, ENTRY_HEAD]] = int(is_strict), -1, -1
+    scalars[[RECORD_HEAD, ENTRY_HEAD]] = -1
     scalars[RECORDS_FREE], scalars[ENTRIES_FREE] = _RECORDS_AT_FIRST, _ENTRIES_AT_FIRST
     return Tables(
         scalars=scalars,

@@ -67,6 +67,7 @@ def outcome_json(command: str, job: Job, outcome: Outcome) -> dict[str, Any]:
             "is_met": accuracy.is_met,
         },
         "hazards": [_hazard_json(hazard) for hazard in run.hazards],
+        "warnings": [_hazard_json(warning) for warning in run.warnings],
         "scrambled": [asdict(operand) | {"message": operand.message} for operand in run.scrambled],
         "texts": [{"block": text.block, "thread": text.thread, "text": str(text)} for text in run.texts],
         "error": None if outcome.error is None else error_json(outcome.error),
@@ -100,11 +101,12 @@ def accuracy_text(accuracy: Accuracy) -> str:
 
 
 def verdict_text(outcome: Outcome) -> str:
-    """Return the hazards and the error that stopped the kernel, or "no hazards"."""
+    """Return the hazards and the error that stopped the kernel, or "no hazards", and the warnings."""
     hazards = [f"hazard {k + 1} of {len(outcome.run.hazards)}: {hazard}" for k, hazard in enumerate(outcome.run.hazards)]
     if outcome.error is not None:
         hazards.append(f"{type(outcome.error).__name__}: {outcome.error}")
-    return "\n\n".join([*(hazards or ["no hazards"]), *map(str, outcome.run.scrambled)])
+    warnings = [f"warning (a hazard with strict checks): {warning}" for warning in outcome.run.warnings]
+    return "\n\n".join([*(hazards or ["no hazards"]), *warnings, *map(str, outcome.run.scrambled)])
 
 
 def difference_text(before: Outcome, after: Outcome, changes: dict[str, Any]) -> str:

@@ -80,7 +80,7 @@ class Story:
         self.end()
         checker = self.checker(mode)
         self.feed(checker, chunk)
-        return checker.finish()
+        return checker.finish()[0]
 
     def feed(self, checker: Checker, chunk=None) -> None:
         """Feed the events so far, in chunks of ``chunk``."""

@@ -88,10 +88,11 @@ def _body(steps, labels) -> str:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended: its error (None if it came to an end), the hazards until then, the target array."""
+    """How a run ended: its error (None if it came to an end), the hazards and warnings until then, the target array."""
 
     error: KernelError | None
     hazards: list[Hazard]
+    warnings: list[Hazard]
     target: np.ndarray
     cycles: int
 
@@ -124,9 +125,9 @@ def run(ptx: str, threads: int, *, grid: int = 1, cluster: int = 1, checks: str 
         session.machine.run()
     except KernelError as stopped:
         error = stopped
-    hazards = session.checker.finish() if session.checker else []
+    hazards, warnings = session.findings()
     session.write_back()
-    return Outcome(error, hazards, target, session.machine.cycles)
+    return Outcome(error, hazards, warnings, target, session.machine.cycles)
 
 
 # --- steps: mbarriers -------------------------------------------------------------------------------------------------

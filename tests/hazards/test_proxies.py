@@ -58,6 +58,8 @@ def test_reads_then_a_refill_without_a_proxy_fence_is_a_strict_warning() -> None
 
     assert run(program([]), 256).is_clean
     assert run(program([]), 256, checks="strict").kinds == {"strict-proxy-war"}
+    assert [w.kind for w in run(program([]), 256).warnings] == ["strict-proxy-war"]
+    assert run(program([fence_async()]), 256).warnings == []
     assert run(program([fence_async()]), 256, checks="strict").is_clean
 
 
