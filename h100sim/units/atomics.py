@@ -26,13 +26,14 @@ from ..isa.machine import (
     refuse,
 )
 from ..layouts.banks import LOAD
-from ..memory.windows import CODES, GENERIC, GLOBAL, SHARED, pointer, space_of_generic
+from ..memory.windows import CODES, GENERIC, GLOBAL, SHARED, space_of_generic
 from ..native import i64, inner, u8
 from ..ptx.module import Instruction, Sink
 from ..tma.fields import DTYPES
 from ..tma.reductions import REDUCTIONS, reduce_word
 from ..trace import Access
 from .load_store import (
+    POINTERS,
     _flags,
     address_operand,
     check_address,
@@ -41,6 +42,7 @@ from .load_store import (
     record,
     shared_time,
     space_name,
+    targets,
     vector_length,
 )
 
@@ -102,16 +104,18 @@ def modify(target, size, operation, element_format, element, value, other):
 def atomic_wide(regs, mask, ops, ctx):
     """d, [a], b, (c) of 128 bits; imm0 offset, imm1 space, imm4 operation, imm5 access."""
     c, ins = S.context(ctx), current(ctx)
-    kind = ins.imm1
+    kind, targeted = targets(ctx, regs, ops, 1, ins.imm0, mask, ins.imm1, 16)
+    if kind < 0:
+        return S.S_ERROR
+    if kind == SHARED:
+        shared_time(ctx, regs, ops, 1, ins.imm0, mask, 16, True, LOAD)
+    else:
+        c.latency = global_time(ctx, 512) - c.now
+    record(ctx, regs, ops, 1, ins.imm0, mask, 16, ins.imm1, ins.imm5)
     for lane in range(32):
         if not (mask >> lane) & 1:
             continue
-        address = get(regs, operand(ops, 1), lane) + ins.imm0
-        target = pointer(ctx, c.warp, lane, ins.imm1, address, 16)
-        if target == 0:
-            return S.S_ERROR
-        kind = space_of_generic(address) if ins.imm1 == GENERIC else ins.imm1
-        words = i64(target, 2)
+        words = i64(targeted[lane], 2)
         low, high = words[0], words[1]
         b, new = operand(ops, 2), operand(ops, 3 if ins.imm4 == _CAS else 2)
         if ins.imm4 == _EXCH or (low == get(regs, b, lane) and high == get(regs, b + HIGH_HALF, lane)):
@@ -119,11 +123,6 @@ def atomic_wide(regs, mask, ops, ctx):
         put(regs, operand(ops, 0), lane, low)
         put(regs, operand(ops, 0) + HIGH_HALF, lane, high)
     c.progress += 1
-    if kind == SHARED:
-        shared_time(ctx, regs, ops, 1, ins.imm0, mask, 16, True, LOAD)
-    else:
-        c.latency = global_time(ctx, 512) - c.now
-    record(ctx, regs, ops, 1, ins.imm0, mask, 16, ins.imm1, ins.imm5)
     return S.S_NEXT
 
 
@@ -134,30 +133,30 @@ def atomic(regs, mask, ops, ctx):
     offset, space, size, count = ins.imm0, ins.imm1, ins.imm2, ins.imm3
     operation, wanted, element = ins.imm4 & 0xFF, (ins.imm4 >> 8) & 0xFF, ins.imm4 >> 16
     where = operand(ops, count)
-    kind = space
-    changed = 0
-    for lane in range(32):
-        if not (mask >> lane) & 1:
-            continue
-        address = get(regs, where, lane) + offset
-        target = pointer(ctx, c.warp, lane, space, address, size * count)
-        if target == 0:
-            return S.S_ERROR
-        if space == GENERIC:
-            kind = space_of_generic(address)
-        element_format = _F32_FTZ if wanted == _F32 and kind == GLOBAL else wanted
-        for k in range(count):
-            value = get(regs, operand(ops, count + 1 + k), lane)
-            other = get(regs, operand(ops, count + 2), lane) if operation == _CAS else 0
-            old = modify(target + k * size, size, operation, element_format, element, value, other)
-            put(regs, operand(ops, k), lane, old)
-            changed |= read_word(target + k * size, size) != old
-    c.progress += changed
+    kind, targeted = targets(ctx, regs, ops, count, offset, mask, space, size * count)
+    if kind < 0:
+        return S.S_ERROR
     if kind == SHARED:
         shared_time(ctx, regs, ops, count, offset, mask, size * count, True, LOAD)
     else:
         c.latency = global_time(ctx, size * count * 32) - c.now
     record(ctx, regs, ops, count, offset, mask, size * count, space, ins.imm5)
+    olds = i64(c.scratch + POINTERS + 256, 8)
+    changed = 0
+    for lane in range(32):
+        if not (mask >> lane) & 1:
+            continue
+        target = targeted[lane]
+        own = space_of_generic(get(regs, where, lane) + offset) if space == GENERIC else space
+        element_format = _F32_FTZ if wanted == _F32 and own == GLOBAL else wanted
+        for k in range(count):
+            value = get(regs, operand(ops, count + 1 + k), lane)
+            other = get(regs, operand(ops, count + 2), lane) if operation == _CAS else 0
+            olds[k] = modify(target + k * size, size, operation, element_format, element, value, other)
+            changed |= read_word(target + k * size, size) != olds[k]
+        for k in range(count):
+            put(regs, operand(ops, k), lane, olds[k])
+    c.progress += changed
     return S.S_NEXT
 
 

@@ -48,6 +48,9 @@ _RELEASE, _ACQUIRE, _VOLATILE = int(Access.RELEASE), int(Access.ACQUIRE), int(Ac
 
 _SPACES = ("global", "shared", "local", "const", "param")
 
+#: Where host addresses of lanes lie in the scratch table: behind those for the count of wavefronts and the lanes' own.
+POINTERS = 4 * SCRATCH_WORDS + 256
+
 
 def space_name(instruction: Instruction) -> str:
     """Return the state space an instruction names ("" for generic); sub-spaces like shared::cta count as their space."""
@@ -116,6 +119,27 @@ def lane_addresses(ctx, regs, ops, k, offset, mask):
     for lane in range(32):
         addresses[lane] = get(regs, op, lane) + offset if (mask >> lane) & 1 else -1
     return addresses
+
+
+@inner
+def targets(ctx, regs, ops, k, offset, mask, space, size):
+    """Return (space, host addresses): the state space of the addresses of operand ``k`` and, int64 (32,) in the scratch table,
+    where each lane's ``size`` bytes lie; the space is -1 after an error. Whoever loads asks first and times and records the access
+    before it writes registers: the address may be one of them."""
+    c = S.context(ctx)
+    op = operand(ops, k)
+    found = i64(c.scratch + POINTERS, 32)
+    kind = space
+    for lane in range(32):
+        if not (mask >> lane) & 1:
+            continue
+        address = get(regs, op, lane) + offset
+        found[lane] = pointer(ctx, c.warp, lane, space, address, size)
+        if found[lane] == 0:
+            return -1, found
+        if space == GENERIC:
+            kind = space_of_generic(address)
+    return kind, found
 
 
 @inner
@@ -189,22 +213,25 @@ def load(regs, mask, ops, ctx):
     c = S.context(ctx)
     ins = current(ctx)
     offset, space, size, count, signed, access = ins.imm0, ins.imm1, ins.imm2, ins.imm3, ins.imm4, ins.imm5
-    where = operand(ops, count)
     total = size * count
-    kind = space
+    kind, sources = targets(ctx, regs, ops, count, offset, mask, space, total)
+    if kind < 0:
+        return S.S_ERROR
+    if kind == SHARED:
+        shared_time(ctx, regs, ops, count, offset, mask, total, True, LOAD)
+        record(ctx, regs, ops, count, offset, mask, total, space, access)
+    elif kind == GLOBAL or kind == LOCAL:
+        c.latency = global_time(ctx, total * 32) - c.now
+        record(ctx, regs, ops, count, offset, mask, total, space, access)
     for lane in range(32):
         if not (mask >> lane) & 1:
             continue
-        address = get(regs, where, lane) + offset
-        source = pointer(ctx, c.warp, lane, space, address, total)
-        if source == 0:
-            return S.S_ERROR
-        if space == GENERIC:
-            kind = space_of_generic(address)
+        source = sources[lane]
         if size == 16:
             words = i64(source, 2)
-            put(regs, operand(ops, 0), lane, words[0])
-            put(regs, operand(ops, 0) + HIGH_HALF, lane, words[1])
+            low, high = words[0], words[1]
+            put(regs, operand(ops, 0), lane, low)
+            put(regs, operand(ops, 0) + HIGH_HALF, lane, high)
             continue
         for k in range(count):
             data = u8(source + k * size, size)
@@ -214,12 +241,6 @@ def load(regs, mask, ops, ctx):
             if signed and size < 8 and (value >> (8 * size - 1)) & 1:
                 value -= 1 << (8 * size)
             put(regs, operand(ops, k), lane, value)
-    if kind == SHARED:
-        shared_time(ctx, regs, ops, count, offset, mask, total, True, LOAD)
-        record(ctx, regs, ops, count, offset, mask, total, space, access)
-    elif kind == GLOBAL or kind == LOCAL:
-        c.latency = global_time(ctx, total * 32) - c.now
-        record(ctx, regs, ops, count, offset, mask, total, space, access)
     return S.S_NEXT
 
 

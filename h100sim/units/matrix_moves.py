@@ -17,7 +17,7 @@ from ..native import i64, inner, u16
 from ..ptx.module import Instruction
 from ..services import fail
 from ..trace import Access
-from .load_store import address_operand, record, shared_time, space_name
+from .load_store import POINTERS, address_operand, record, shared_time, space_name
 
 _READ, _WRITE = int(Access.READ), int(Access.WRITE)
 _FULL = 0xFFFFFFFF
@@ -27,7 +27,7 @@ _FULL = 0xFFFFFFFF
 def _rows(ctx, regs, op, offset, space, count):
     """Put the host address of each of 8*count rows into the scratch table; return False after an error."""
     c = S.context(ctx)
-    rows = i64(c.scratch, 64)
+    rows = i64(c.scratch + POINTERS, 64)
     for lane in range(8 * count):
         address = get(regs, op, lane) + offset
         if address & 15:
@@ -54,7 +54,10 @@ def load_matrix(regs, mask, ops, ctx):
     count = ins.imm2
     if not _converged(ctx, mask) or not _rows(ctx, regs, operand(ops, count), ins.imm0, ins.imm1, count):
         return S.S_ERROR
-    rows = i64(c.scratch, 64)
+    lanes = (1 << (8 * count)) - 1
+    shared_time(ctx, regs, ops, count, ins.imm0, lanes, 16, True, MATRIX)
+    record(ctx, regs, ops, count, ins.imm0, lanes, 16, ins.imm1, _READ)
+    rows = i64(c.scratch + POINTERS, 64)
     for j in range(count):
         for lane in range(32):
             r, k = lane // 4, 2 * (lane % 4)
@@ -63,9 +66,6 @@ def load_matrix(regs, mask, ops, ctx):
             else:
                 low, high = u16(rows[8 * j + r], 8)[k], u16(rows[8 * j + r], 8)[k + 1]
             put(regs, operand(ops, j), lane, int(low) | (int(high) << 16))
-    lanes = (1 << (8 * count)) - 1
-    shared_time(ctx, regs, ops, count, ins.imm0, lanes, 16, True, MATRIX)
-    record(ctx, regs, ops, count, ins.imm0, lanes, 16, ins.imm1, _READ)
     return S.S_NEXT
 
 
@@ -75,7 +75,7 @@ def store_matrix(regs, mask, ops, ctx):
     count = ins.imm2
     if not _converged(ctx, mask) or not _rows(ctx, regs, operand(ops, 0), ins.imm0, ins.imm1, count):
         return S.S_ERROR
-    rows = i64(c.scratch, 64)
+    rows = i64(c.scratch + POINTERS, 64)
     for j in range(count):
         for lane in range(32):
             value = get(regs, operand(ops, 1 + j), lane)
