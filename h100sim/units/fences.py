@@ -43,6 +43,8 @@ def kind_of(instruction: Instruction, environment: Environment) -> Fence:
         legal = "acquire of shared::cluster or a release of shared::cta"
         raise refuse(instruction, f"{instruction.opcode} must be an {legal}", environment)
     if "mbarrier_init" in parts:
+        if parts != ["fence", "mbarrier_init", "release", "cluster"]:
+            raise refuse(instruction, f"fence.mbarrier_init must be .release.cluster, not {instruction.opcode}", environment)
         return Fence.MBARRIER_INIT
     if "sc" in parts:
         return Fence.SC
