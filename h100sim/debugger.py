@@ -14,6 +14,7 @@ import numpy as np
 
 from . import state as S
 from .errors import KernelError, UsageError
+from .integers import integer
 from .intervals import mbarrier_name
 from .trace import Trace, Wait
 from .words import counted
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 #: Steps between checkpoints; going back runs at most this many steps again.
 CHECKPOINT_STEPS = 4096
+#: Cycles and events are counted in 63 bits.
+_MOST = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -84,14 +87,15 @@ class Debugger:
 
     def step(self, n: int = 1) -> bool:
         """Do ``n`` steps; return False once the kernel has ended."""
-        return self._forward(self.position + n)
+        return self._forward(self.position + integer("number of steps", n, 0))
 
     def step_back(self, n: int = 1) -> None:
         """Undo ``n`` steps (or all, if there are fewer)."""
-        self.go_to(max(0, self.position - n))
+        self.go_to(max(0, self.position - integer("number of steps", n, 0)))
 
     def go_to(self, position: int) -> None:
         """Go to the state after ``position`` steps."""
+        position = integer("position", position, 0)
         if position < self.position:
             at = bisect_right([p for p, *_ in self._checkpoints], position) - 1
             self._restore(at)
@@ -103,10 +107,12 @@ class Debugger:
         if sum(x is not None for x in (cycle, line, event)) != 1:
             raise UsageError("run_to must be given exactly one of cycle, line and event")
         if event is not None:
+            event = integer("event", event, 0, _MOST)
             if event + 1 < self.event_count:
                 self._restore(bisect_right([e for *_, e in self._checkpoints], event + 1) - 1)
             return self._run(max_events=event + 1)
         if cycle is not None:
+            cycle = integer("cycle", cycle, 0, _MOST)
             if cycle < self.cycle:
                 times = [int(kept["ctx"][0]["now"]) for _, kept, *_ in self._checkpoints]
                 self._restore(max(0, bisect_right(times, cycle) - 1))

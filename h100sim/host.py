@@ -20,6 +20,7 @@ import numpy as np
 from . import devices, schedules
 from .device_functions import Console, DeviceText
 from .errors import KernelError, LaunchError, UsageError
+from .integers import integer
 from .memory.global_memory import GlobalMemory
 from .memory.heap import DeviceHeap
 from .memory.windows import SHARED_START
@@ -42,6 +43,10 @@ _MOST_INSTRUCTION_EVENTS = 1 << 24
 _CHECKED_AT_ONCE = 1 << 15
 #: CTAs of a launch: a record of each is kept.
 _MOST_CTAS = 1 << 22
+#: Bound of ``max_cycles``, so that schedules can multiply it.
+_MOST_CYCLES = 1 << 56
+#: Spec: CUDA C++ Programming Guide 13.0, "Technical Specifications per Compute Capability": local memory per thread.
+_LOCAL_BYTES = 512 * 1024
 _VALUES = ("exact", "none")
 _CHECKS = ("on", "strict", "off")
 
@@ -133,7 +138,7 @@ class RawModule:
             filename = str(path)
             try:
                 code = Path(path).read_text()
-            except (OSError, UnicodeDecodeError) as error:
+            except (OSError, ValueError, TypeError) as error:
                 raise UsageError(f"path must be a readable PTX file, not {path} ({error})") from error
         if not isinstance(code, str):
             raise UsageError(f"code must be a str, not {type(code).__name__}")
@@ -253,10 +258,9 @@ class RawKernel:
         _require("values", values, _VALUES)
         _require("checks", checks, _CHECKS)
         _require("trace", trace, ("auto", "full", "units", "off"))
-        if max_cycles is not None and max_cycles < 1:
-            raise UsageError(f"max_cycles must be at least 1, not {max_cycles}")
-        if not 0 <= schedule < schedules.SEEDS:
-            raise UsageError(f"schedule must be from 0 to {schedules.SEEDS - 1:,}, not {schedule}")
+        if max_cycles is not None:
+            max_cycles = integer("max_cycles", max_cycles, 1, _MOST_CYCLES)
+        schedule = integer("schedule", schedule, 0, schedules.SEEDS)
         if schedule and max_cycles is not None:
             max_cycles *= schedules.SLOWDOWN
         gpu = device if isinstance(device, Device) else Device(device or devices.DEFAULT_MODEL)
@@ -338,7 +342,12 @@ class RawKernel:
         for name, g, k in zip("xyz", grid, cluster, strict=True):
             if g % k:
                 raise LaunchError(f"grid.{name} must be a multiple of the cluster's {k}, not {g}", rule="cudaErrorInvalidClusterSize")
-        dynamic_most = max(self.max_dynamic_shared_size_bytes, limits.shared_bytes_static)
+        local = self.program.local_bytes
+        if local > _LOCAL_BYTES:
+            rule = "cudaErrorInvalidValue"
+            raise LaunchError(f"local memory of a thread must be at most {_LOCAL_BYTES:,} bytes, not {local:,}", rule=rule)
+        attribute = integer("max_dynamic_shared_size_bytes", self.max_dynamic_shared_size_bytes, 0, error=LaunchError)
+        dynamic_most = max(attribute, limits.shared_bytes_static)
         total = self.program.dynamic_shared_offset - SHARED_START + shared_mem
         if total > limits.shared_bytes_per_cta or shared_mem > limits.shared_bytes_per_cta:
             raise LaunchError(f"shared memory of a CTA must be at most {limits.shared_bytes_per_cta:,} bytes, not {total:,}", rule="cudaErrorInvalidValue")

@@ -98,7 +98,14 @@ class Machine:
 
     def table(self, name: str, shape: int | tuple[int, ...], dtype: Any, field: str | None = None) -> np.ndarray:
         """Allocate a table and give compiled code its address."""
-        array = np.zeros(shape, dtype)
+        try:
+            array = np.zeros(shape, dtype)
+        except MemoryError:
+            size = int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize
+            raise LaunchError(
+                f"{name} of all resident warps must fit into the memory of this machine, not take {size:,} bytes",
+                rule="cudaErrorLaunchOutOfResources",
+            ) from None
         self.tables[name] = array
         self.context[field or name] = array.ctypes.data
         return array

@@ -340,9 +340,10 @@ def _role_lines(roles: Sequence[Role]) -> list[str]:
     for role in roles:
         lines.append(f"  {role.name}: {role.cycles:,.0f} cycles")
         for item in shown[role.name]:
-            share = item.cycles / max(role.cycles, 1)
+            # A warp that an error stopped has no life to take a share of.
+            share = f"{item.cycles / role.cycles:.1%}" if role.cycles else "-"
             times = "" if role.spent else f"  {_times(item)}"
-            lines.append(f"    {item.what:<{width}} {item.cycles:>10,.0f} cycles {share:>6.1%}{times}")
+            lines.append(f"    {item.what:<{width}} {item.cycles:>10,.0f} cycles {share:>6}{times}")
         if not shown[role.name]:
             lines.append("    nothing")
     return lines

@@ -14,6 +14,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+import zlib
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -306,18 +307,24 @@ class Trace:
                     name: np.load(io.BytesIO(archive.read(f"{name}.npy")), allow_pickle=False)
                     for name in ("events", "lanes", "warps", "ctas")
                 }
-        except (OSError, zipfile.BadZipFile, KeyError, ValueError) as error:
+            kernel = KernelInfo(**{k: _tuples(v) for k, v in manifest["kernel"].items()})
+            found = manifest.get("hazards")
+            hazards = None if found is None else tuple(Hazard.from_json(plain) for plain in found)
+            return cls(kernel=kernel, cycles=manifest["cycles"], texts=tuple(manifest["texts"]), hazards=hazards, **arrays)
+        except _DAMAGE as error:
             raise UsageError(f"trace file must be one that h100sim wrote, not {path}") from error
-        kernel = KernelInfo(**{k: _tuples(v) for k, v in manifest["kernel"].items()})
-        found = manifest.get("hazards")
-        hazards = None if found is None else tuple(Hazard.from_json(plain) for plain in found)
-        return cls(kernel=kernel, cycles=manifest["cycles"], texts=tuple(manifest["texts"]), hazards=hazards, **arrays)
 
     def to_perfetto(self, path: str | Path) -> None:
         """Write a Perfetto protobuf trace that ui.perfetto.dev opens; times are shown in cycles as nanoseconds."""
         from .perfetto_export import write_perfetto
 
         write_perfetto(self, path)
+
+
+#: What reading a damaged file may raise.
+_DAMAGE = (
+    OSError, EOFError, zipfile.BadZipFile, zlib.error, KeyError, ValueError, TypeError, AttributeError, NotImplementedError, RuntimeError,
+)  # fmt: skip
 
 
 def _write(archive: zipfile.ZipFile, name: str, data: bytes) -> None:

@@ -75,7 +75,7 @@ class Selection:
         """Return the launch made ready, on the device with its changes or as it is; options of the other kind of target are
         wrong usage."""
         from . import arguments
-        from .target import Launch, file_job, is_file, program_job
+        from .target import Launch, file_job, is_file, program_job, read_ptx
 
         model = self.model(is_changed)
         settings = {name: value for name, value in arguments.settings(self.set_ or []).items() if "." not in name}
@@ -88,8 +88,7 @@ class Selection:
             return program_job(self.target, settings, self.seed, model)
         if settings:
             raise UsageError("--set must be used with a program, not with a PTX file")
-        if not Path(self.target).is_file():
-            raise UsageError(f"PTX file must be a readable text, not {self.target} (there is no such file)")
+        read_ptx(self.target)
         if self.grid is None or self.block is None:
             raise UsageError("a PTX file must be given --grid and --block")
         launch = Launch(
@@ -304,15 +303,15 @@ def _require_folders(*paths: Path | None) -> None:
 def _save(outcome: Outcome, wanted: list[tuple[int, Path]], trace: Path | None, perfetto: Path | None) -> None:
     import numpy as np
 
-    try:
-        if trace:
-            outcome.run.trace.save(trace)
-        if perfetto:
-            outcome.run.trace.to_perfetto(perfetto)
-        for index, path in wanted:
-            np.save(path, outcome.outputs[index])
-    except OSError as error:
-        raise UsageError(f"file must be one that can be written, not {error.filename} ({error.strerror})") from None
+    writers: list[tuple[Path, Callable[[Path], object]]] = [
+        *((path, write) for path, write in ((trace, outcome.run.trace.save), (perfetto, outcome.run.trace.to_perfetto)) if path),
+        *((path, lambda path, index=index: np.save(path, outcome.outputs[index])) for index, path in wanted),
+    ]
+    for path, write in writers:
+        try:
+            write(path)
+        except OSError as error:
+            raise UsageError(f"file must be one that can be written, not {path} ({error.strerror})") from None
 
 
 #: Above this many CTAs the view shows the trace alone: stepping through memory would keep a copy of it per checkpoint.

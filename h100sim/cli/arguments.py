@@ -31,6 +31,8 @@ _ALIASES = {"i8": "s8", "i16": "s16", "i32": "s32", "i64": "s64"}
 _ARRAYS = ("zeros", "ones", "arange", "randn", "randint")
 #: Bytes that an array argument may have: as much as an H100 has memory.
 _MOST_BYTES = 80 << 30
+#: Dimensions that a NumPy 1 array may have.
+_MOST_DIMENSIONS = 32
 _MAP_SETTINGS = ("box", "swizzle", "interleave", "oob_fill", "l2_promotion")
 
 
@@ -109,7 +111,8 @@ def _element(name: str, text: str) -> ElementType:
 def _number(text: str, element: ElementType, value: str) -> np.generic:
     try:
         number = float(value) if element.is_float else int(value, 0)
-        return element.natural.type(number)
+        with np.errstate(over="ignore"):
+            return element.natural.type(number)
     except (ValueError, OverflowError):
         raise UsageError(f"argument must be a number of type {element.name}, not {text}") from None
 
@@ -117,7 +120,7 @@ def _number(text: str, element: ElementType, value: str) -> np.generic:
 def _file(name: str) -> np.ndarray:
     try:
         array = np.load(name, allow_pickle=False)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError) as error:
         raise UsageError(f"argument file must be a NumPy .npy file, not {name} ({error})") from None
     if not isinstance(array, np.ndarray):
         raise UsageError(f"argument file must hold one array (.npy), not {name}")
@@ -135,7 +138,7 @@ def _array(text: str, kind: str, rest: str, seed: int) -> tuple[np.ndarray, Elem
         generator = np.random.default_rng(int(parts[2]) if len(parts) == 3 else seed)
     except ValueError:
         shape, generator = (), np.random.default_rng(seed)
-    if not shape or min(shape) < 1:
+    if not 0 < len(shape) <= _MOST_DIMENSIONS or min(shape) < 1:
         raise UsageError(f"shape of an argument must be positive integers such as 256x256, not {text}")
     try:
         if math.prod(shape) * element.size_bytes > _MOST_BYTES:

@@ -111,7 +111,7 @@ def read_ptx(path: str) -> str:
     """Return the text of a PTX file. Raises UsageError."""
     try:
         return Path(path).read_text()
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise UsageError(f"PTX file must be a readable text, not {path} ({error})") from None
 
 

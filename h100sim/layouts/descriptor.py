@@ -17,6 +17,7 @@ import numpy as np
 
 from h100sim.dtypes import ElementType
 from h100sim.errors import PtxError, UsageError
+from h100sim.integers import integer
 from h100sim.layouts.swizzle import SPANS
 from h100sim.native import jit, u64
 from h100sim.numerics.wgmma import WgmmaInstruction, parse_wgmma
@@ -93,7 +94,7 @@ def operand_addresses(instr: str, which: str, descriptor: int | MatrixDescriptor
     sm_90a lacks.
     """
     instruction = parse_wgmma(instr)
-    bits = descriptor.encode() if isinstance(descriptor, MatrixDescriptor) else int(descriptor)
+    bits = descriptor.encode() if isinstance(descriptor, MatrixDescriptor) else integer("descriptor", descriptor, 0, 1 << 64)
     rows, element, depth = operand_shape(instruction, which)
     if transpose and element.bits != 16:
         name = f"wgmma operand {which.upper()} of {element}"

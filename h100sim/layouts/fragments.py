@@ -68,6 +68,8 @@ def fragment(instr: str, which: str) -> Fragment:
     wide, except for f64.
     PtxError for an instruction that sm_90a lacks, UsageError for an operand that it does not keep in registers.
     """
+    if not isinstance(instr, str):
+        raise _unknown(instr)
     match = _MATRIX_MOVE.fullmatch(instr)
     if instr.startswith("wgmma"):
         owners, axes = _wgmma(instr, which), "mk" if which == "a" else "mn"

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from h100sim.errors import OutOfRange, UsageError
+from h100sim.integers import integer
 
 #: Virtual address of byte 0 of the arena. Assumed: any 47-bit user address would do; programs cannot rely on it.
 BASE_ADDRESS = 0x7F0000000000
@@ -86,6 +87,8 @@ class GlobalMemory:
     def download(self, address: int, like: np.ndarray) -> np.ndarray:
         """Return a new array with the shape and type of ``like`` that holds the bytes at ``address``."""
         like = np.asarray(like)
+        if like.dtype.hasobject:
+            raise UsageError(f"like must be an array of numbers, not {like.dtype}")
         result = np.empty(like.shape, like.dtype)
         if result.nbytes:
             result.reshape(-1).view(np.uint8)[:] = self.view(address, result.nbytes)
@@ -93,6 +96,7 @@ class GlobalMemory:
 
     def view(self, address: int, size: int) -> np.ndarray:
         """Return bytes of one allocation as a view, valid until memory grows; OutOfRange if not in one."""
+        address = integer("address", address)
         found = self.find(address)
         if size and (found is None or address + size > found.end):
             raise OutOfRange(f"address must lie in an allocation, not {self.describe(address, size)}")
@@ -202,4 +206,6 @@ def _bytes_of(array: np.ndarray | bytes) -> np.ndarray:
     if isinstance(array, (bytes, bytearray, memoryview)):
         return np.frombuffer(array, np.uint8)
     array = np.ascontiguousarray(array)
+    if array.dtype.hasobject:
+        raise UsageError(f"array must have numbers, not {array.dtype}")
     return array.reshape(-1).view(np.uint8) if array.size else np.zeros(0, np.uint8)

@@ -57,7 +57,7 @@ def parse_wgmma(opcode: str) -> WgmmaInstruction:
     def wrong(noun: str, rule: str, value: object) -> PtxError:
         return PtxError(f"{noun} must {rule}, not {value}", rule=_RULE)
 
-    match = _OPCODE.fullmatch(opcode.strip())
+    match = _OPCODE.fullmatch(opcode.strip()) if isinstance(opcode, str) else None
     if not match:
         raise wrong("opcode", "be wgmma.mma_async[.sp].sync.aligned.m64nNkK.dtype.atype.btype", opcode)
     parts = match["rest"].split(".")[1:]

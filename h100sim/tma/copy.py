@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from h100sim.errors import OutOfRange, UsageError
+from h100sim.integers import integer, integers
 from h100sim.memory.global_memory import GlobalMemory
 from h100sim.native import jit
 from h100sim.tma import faults
@@ -41,10 +42,13 @@ def tma_load(
     the CTA's window, index = byte offset; ``dst``: where the box goes, a multiple of 128. ``offsets``: im2col offsets
     (w, (h, (d))), default 0. IllegalInstruction, MisalignedAddress and OutOfRange where silicon raises the like.
     """
+    _require_map(m, mem)
     _require_offset(dst)
     start = _coordinates(m, coords)
     taps = _im2col_offsets(m, offsets)
     window = _window(shared)
+    if not shared.flags.writeable:
+        raise UsageError("shared memory must be an array that can be written, not a read-only one")
     arena = mem.arena
     status = load_box(
         *(m.plan, start, taps, arena.ctypes.data, mem.base, arena.size, window.ctypes.data, window.size, int(dst))
@@ -62,6 +66,7 @@ def tma_store(
 
     ``reduce``: None (copy), add, min, max, inc, dec, and, or, xor. Other arguments and errors as for :func:`tma_load`.
     """
+    _require_map(m, mem)
     _require_offset(src)
     if (reduce or "") not in REDUCTIONS:
         raise UsageError(f"reduce must be one of {', '.join(REDUCTIONS[1:])}, not {reduce}")
@@ -77,12 +82,20 @@ def tma_store(
     _check(m, status, coords, mem, extent, f"{reduce} reduction" if reduce else "store", f"{src:#x}", reduce or "")
 
 
+def _require_map(m: TensorMap, mem: GlobalMemory) -> None:
+    if not isinstance(m, TensorMap):
+        raise UsageError(f"tensor map must be a TensorMap, not {type(m).__name__}")
+    if not isinstance(mem, GlobalMemory):
+        raise UsageError(f"memory must be a GlobalMemory, not {type(mem).__name__}")
+
+
 def _require_offset(offset: int) -> None:
-    if offset < 0:
+    if integer("shared address", offset) < 0:
         raise OutOfRange(f"shared address must be at least 0, not {offset}", rule=_RULE)
 
 
 def _coordinates(m: TensorMap, coords: Sequence[int]) -> np.ndarray:
+    coords = integers("coordinates", coords)
     if len(coords) != m.rank:
         raise UsageError(f"coordinates must be {m.rank} numbers, the rank of the tensor map, not {len(coords)}")
     if not all(-(1 << 31) <= c < 1 << 31 for c in coords):
@@ -92,6 +105,7 @@ def _coordinates(m: TensorMap, coords: Sequence[int]) -> np.ndarray:
 
 def _im2col_offsets(m: TensorMap, offsets: Sequence[int] | None) -> np.ndarray:
     result = np.zeros(3, np.int64)
+    offsets = None if offsets is None else integers("im2col offsets", offsets)
     if offsets is None or (len(offsets) == 0 and not m.is_im2col):
         return result
     if not m.is_im2col:
@@ -104,6 +118,8 @@ def _im2col_offsets(m: TensorMap, offsets: Sequence[int] | None) -> np.ndarray:
 
 def _window(shared: np.ndarray) -> np.ndarray:
     """Return the window itself if compiled code can work on it, else a copy aligned for 8-byte moves."""
+    if not isinstance(shared, np.ndarray):
+        raise UsageError(f"shared memory must be a uint8 array of one dimension, not {type(shared).__name__}")
     if shared.dtype != np.uint8 or shared.ndim != 1:
         raise UsageError(f"shared memory must be a uint8 array of one dimension, not {shared.dtype} {shared.shape}")
     if shared.flags.c_contiguous and shared.ctypes.data % 16 == 0:

@@ -17,6 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from h100sim.errors import TensorMapError
+from h100sim.integers import integer, integers
 from h100sim.layouts.swizzle import SPANS
 from h100sim.tma.encoding import decode_words, encode_words
 from h100sim.tma.fields import ElementFormat, element_format
@@ -62,15 +63,16 @@ class TensorMap:
         oob_fill: str = "zero",
     ) -> TensorMap:
         """Make the map of cuTensorMapEncodeTiled. TensorMapError where the driver returns an error."""
-        if not box:
-            raise TensorMapError(f"tensor map box must be {len(dims)} numbers for rank {len(dims)}, not 0")
+        sizes, extents = _integers("dims", dims), _integers("box", box)
+        if not extents:
+            raise TensorMapError(f"tensor map box must be {len(sizes)} numbers for rank {len(sizes)}, not 0")
         m = cls(
             dtype,
-            int(address),
-            _integers(dims),
-            _integers(strides),
-            _integers(element_strides if element_strides is not None else [1] * len(dims)),
-            box=_integers(box),
+            _integer("address", address),
+            sizes,
+            _integers("strides", strides),
+            (1,) * len(sizes) if element_strides is None else _integers("element_strides", element_strides),
+            box=extents,
             interleave=interleave,
             swizzle=swizzle,
             l2_promotion=l2_promotion,
@@ -97,16 +99,17 @@ class TensorMap:
         oob_fill: str = "zero",
     ) -> TensorMap:
         """Make the map of cuTensorMapEncodeIm2col; ``dims`` are C, W, (H, (D,)) N. TensorMapError as above."""
+        sizes = _integers("dims", dims)
         m = cls(
             dtype,
-            int(address),
-            _integers(dims),
-            _integers(strides),
-            _integers(element_strides if element_strides is not None else [1] * len(dims)),
-            lower_corner=_integers(lower_corner),
-            upper_corner=_integers(upper_corner),
-            channels_per_pixel=int(channels_per_pixel),
-            pixels_per_column=int(pixels_per_column),
+            _integer("address", address),
+            sizes,
+            _integers("strides", strides),
+            (1,) * len(sizes) if element_strides is None else _integers("element_strides", element_strides),
+            lower_corner=_integers("lower_corner", lower_corner),
+            upper_corner=_integers("upper_corner", upper_corner),
+            channels_per_pixel=_integer("channels_per_pixel", channels_per_pixel),
+            pixels_per_column=_integer("pixels_per_column", pixels_per_column),
             interleave=interleave,
             swizzle=swizzle,
             l2_promotion=l2_promotion,
@@ -170,5 +173,9 @@ class TensorMap:
         return make_plan(self)
 
 
-def _integers(values: Sequence[int]) -> tuple[int, ...]:
-    return tuple(int(v) for v in values)
+def _integer(noun: str, value: int) -> int:
+    return integer(f"tensor map {noun}", value, error=TensorMapError)
+
+
+def _integers(noun: str, values: Sequence[int]) -> tuple[int, ...]:
+    return integers(f"tensor map {noun}", values, TensorMapError)

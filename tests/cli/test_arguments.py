@@ -95,3 +95,13 @@ def test_saved_outputs() -> None:
     assert arguments.saved_outputs(["1=y.npy"], 2) == [(1, Path("y.npy"))]
     with pytest.raises(UsageError, match=r"^--save must have an index below 2 \(the number of arrays\), not 2$"):
         arguments.saved_outputs(["2=y.npy"], 2)
+
+
+@pytest.mark.parametrize("text", ["file:/dev/null", "zeros:u32:" + "x".join(["1"] * 65)])
+def test_a_file_without_an_array_and_too_many_dimensions_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^(argument file|shape of an argument) must be "):
+        arguments.kernel_argument(text)
+
+
+def test_a_number_too_large_for_its_type_is_infinite_without_a_warning(recwarn: pytest.WarningsRecorder) -> None:
+    assert np.isinf(arguments.kernel_argument("f16:1e10")) and not recwarn.list

@@ -98,6 +98,9 @@ def answer(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, d
         (["run", "gemm", "--cluster", "2"], "--cluster must be used with a PTX file, not with the program gemm"),
         (["run", "gemm", "--seed", "-1"], "Invalid value for '--seed'"),
         (["run", "gemm", "--trace", "/no/such/folder/x.h1t"], "file must be one that can be written, not /no/such"),
+        (["run", "copy", "--trace", "/dev/full"], "file must be one that can be written, not /dev/full"),
+        (["run", "copy", "--max-cycles", "99999999999999999999"], "max_cycles must be from 1 to "),
+        (["check", "a\0.ptx"], "PTX file must be a readable text"),
     ],
 )
 def test_wrong_usage_is_one_clear_sentence_and_status_2(
