@@ -111,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--seed", type=int, default=0)
     for command in (probe, captured, maps):
         command.add_argument("--out", type=Path, help="folder for the results")
-    for command in (probe, captured, maps, both, inputs, speed, lessons, table, report):
+    for command in commands.choices.values():
         command.add_argument("--json", action="store_true")
     return parser
 
