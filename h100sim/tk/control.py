@@ -165,6 +165,8 @@ def warpgroups(*ranks: int, name: str | None = None) -> Iterator[Int | int]:
     legal = len(scope.warps) // 4
     if len(scope.warps) % 4:
         raise usage(f"warps of a CTA must be a multiple of 4 for tk.warpgroups, not {len(scope.warps)}")
+    if not all(isinstance(rank, int) for rank in ranks):
+        raise usage(f"warpgroups must be given as numbers of them, not {', '.join(map(repr, ranks))}")
     if not ranks or list(ranks) != list(range(ranks[0], ranks[0] + len(ranks))) or not 0 <= ranks[0] <= ranks[-1] < legal:
         raise usage(f"warpgroups must be consecutive ones of the {legal} in the CTA, not {', '.join(map(str, ranks)) or 'none'}")
     builder.label_of_role(name or (f"warpgroup {ranks[0]}" if len(ranks) == 1 else "warpgroup"), ranks)

@@ -294,7 +294,10 @@ def _argument(name: str, layout: GlobalLayout | ScalarLayout) -> GlobalTensor | 
 def _warps(warps: int | None, warpgroups: int | None, where: Where) -> int:
     if (warps is None) == (warpgroups is None):
         raise UsageError("kernel must be given either warpgroups or warps", where)
-    count = warps if warps is not None else 4 * (warpgroups or 0)
+    given = warps if warps is not None else warpgroups
+    if not isinstance(given, int):
+        raise UsageError(f"{'warps' if warps is not None else 'warpgroups'} of a kernel must be an integer, not {given!r}", where)
+    count = given if warps is not None else 4 * given
     if not 1 <= count <= _MOST_THREADS // 32:
         raise UsageError(f"warps of a CTA must be from 1 to {_MOST_THREADS // 32}, not {count}", where)
     return count

@@ -371,6 +371,12 @@ def test_registers_that_nobody_gives_back_are_refused():
         ),
         (lambda: tk.kernel(grid=1)(lambda: None), "kernel must be given either warpgroups or warps"),
         (lambda: tk.kernel(grid=1, warpgroups=9)(lambda: None), "warps of a CTA must be from 1 to 32, not 36"),
+        (lambda: tk.kernel(grid=1, warpgroups=1.5)(lambda: None), "warpgroups of a kernel must be an integer, not 1.5"),
+        (lambda: tk.kernel(grid=1, warps="y")(lambda: None), "warps of a kernel must be an integer, not 'y'"),
+        (
+            lambda: tk.kernel(grid=1, warpgroups=1)(lambda: tk.warpgroups((0, 1)).__enter__()),
+            "warpgroups must be given as numbers of them, not (0, 1)",
+        ),
         (
             lambda: tk.kernel(warps=1)(lambda: None),
             "kernel must be given a grid, as in @tk.kernel(grid=132, warpgroups=3), not none",
