@@ -339,6 +339,10 @@ def cluster_waited(launch: Launch, e: Happening) -> None:
     """A warp has passed generation ``b`` of the cluster barrier."""
     warp = launch.warps[e.warp]
     cluster = warp.cta.cluster
+    generation, lanes = warp.met
+    if generation == e.b and lanes & e.mask:
+        launch.report(t.CLUSTER_AGAIN, e, b=e.b)
+    warp.met = (e.b, e.mask | (lanes if generation == e.b else 0))
     if cluster.arrived is None or cluster.released is None:
         return
     if cluster.generation <= e.b:

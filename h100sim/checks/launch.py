@@ -76,7 +76,8 @@ class Warp:
 
     ``recent`` are its accesses to shared memory since its lanes synchronised, ``epoch`` a number of that time (0: none).
     ``arrivals`` is what it knew at its last cp.async.mbarrier.arrive, ``accessed`` the moment of its last generic access,
-    ``taken`` the last snapshot of what its lanes knew: (mask, version, clock).
+    ``taken`` the last snapshot of what its lanes knew: (mask, version, clock), ``met`` the generation of the cluster
+    barrier that its lanes passed last and a mask of those that have.
     """
 
     number: int
@@ -97,6 +98,7 @@ class Warp:
     place: int = 0
     accessed: int = 0
     taken: tuple[int, int, Clock] | None = None
+    met: tuple[int, int] = (-1, 0)
     partial: dict[int, Happening] = field(default_factory=dict)
     epoch: int = 0
     recent: list[tuple[Happening, np.ndarray, int]] = field(default_factory=list)

@@ -397,6 +397,15 @@ def _barrier_ahead(words: Words, f: np.ndarray) -> Hazard:
     )  # fmt: skip
 
 
+def _cluster_again(words: Words, f: np.ndarray) -> Hazard:
+    message = f"barrier.cluster.wait must follow an arrive of its own thread, not another wait for generation {int(f[t.F_B])}"
+    return _one_sided(
+        words, f, "barrier-misuse", message, "second wait of the warp", "barrier", "barrier.cluster.arrive before this wait",
+        _ISA + 'Parallel Synchronization and Communication Instructions: barrier.cluster"',
+        "put barrier.cluster.arrive before it (a wait without one meets nobody), or take the wait out",
+    )  # fmt: skip
+
+
 def _divergent(words: Words, f: np.ndarray) -> Hazard:
     opcode = words.opcode(int(f[t.F_SECOND + 1]))
     some, alive = int(f[t.F_A]), int(f[t.F_B])
@@ -426,6 +435,7 @@ _WORDINGS = {
     t.STRICT_INIT: _strict_init,
     t.LANE_RACE: _lane_race,
     t.LAPPED: _lapped,
+    t.CLUSTER_AGAIN: _cluster_again,
 }
 
 

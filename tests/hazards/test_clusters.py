@@ -113,3 +113,21 @@ def test_cluster_shapes_that_cannot_be_launched() -> None:
     with pytest.raises(LaunchError, match="cluster must have at most"):
         run(build(), 32, grid=32, cluster=32)
     assert run(build(), 32, grid=6, cluster=2).is_clean
+
+
+def test_a_cluster_wait_without_an_arrive_meets_nobody() -> None:
+    arrive_, wait_ = MEET
+    for end in ([wait_], [wait_, arrive_], [*MEET, wait_]):
+        outcome = run(build(start=MEET, end=end), 32, grid=2, cluster=2)
+        (message,) = {message for _, message in outcome.found}
+        assert outcome.kinds == {"barrier-misuse"}
+        assert message.startswith("barrier.cluster.wait must follow an arrive of its own thread, not another wait for generation ")
+    for end in (MEET, [*MEET, *MEET], [arrive_]):
+        assert run(build(start=MEET, end=end), 32, grid=2, cluster=2).is_clean
+
+
+def test_lanes_that_wait_for_the_cluster_apart_wait_once_each() -> None:
+    wait_ = "barrier.cluster.wait.acquire;"
+    split = ["setp.lt.u32 %p9, %tid, 16;", "@%p9 bra SKIP;", wait_, "bra DONE;", "SKIP:", wait_, "DONE:"]
+    apart = ["barrier.cluster.arrive.release;", *split]
+    assert run(build(start=apart), 32, grid=2, cluster=2).is_clean
