@@ -12,7 +12,31 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from .trace import Cause, Event, Trace
+from .trace import Cause, Event, Trace, Wait
+
+#: What a suspended warp waits for, apart from mbarriers and named barriers, which have names of their own.
+WAIT_NAMES = {
+    Wait.WGMMA: "wgmma results",
+    Wait.BULK: "its bulk copies",
+    Wait.REGISTERS: "registers (setmaxnreg)",
+    Wait.CLUSTER: "the cluster barrier",
+    Wait.RECONVERGENCE: "lanes of its warp",
+    Wait.WARPGROUP: "warps of its warpgroup",
+    Wait.SLEEP: "nanosleep",
+    Wait.CP_ASYNC: "cp.async",
+}
+
+#: What kept an instruction from issuing earlier.
+STALL_NAMES = {
+    Cause.DEPENDENCY: "operands",
+    Cause.SCHEDULER: "an issue slot",
+    Cause.PIPE: "a busy pipe",
+    Cause.MEMORY: "memory",
+    Cause.TENSOR_CORE: "the tensor core's queue",
+    Cause.TMA: "the TMA engine's queue",
+    Cause.BRANCH: "a branch",
+    Cause.FETCH: "its code",
+}
 
 #: What the cycles of an instruction are called that are not its issue, by how its opcode starts.
 _COSTS = {
@@ -43,7 +67,7 @@ def spent(
     """
     issued = trace.of(Event.ISSUED)
     by_warp = {warp: issued[issued["warp"] == warp] for warp in warps}
-    costs = np.array([_cost(opcode) for opcode in trace.kernel.opcodes], object)
+    costs = np.array([cost_of(opcode) for opcode in trace.kernel.opcodes], object)
     suspended: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
     for warp, blocked, resumed, name in waits:
         suspended[warp].append((blocked, resumed, name))
@@ -51,11 +75,11 @@ def spent(
     for warp, rows in by_warp.items():
         if len(rows):
             start, end = _life(trace, warp)
-            found[warp] = _partition(rows, start, end, suspended[warp], costs, stalls)
+            found[warp] = partition(rows, start, end, suspended[warp], costs, stalls)
     return found
 
 
-def _cost(opcode: str) -> str:
+def cost_of(opcode: str) -> str:
     for start, name in _COSTS.items():
         if opcode == start or opcode.startswith((start + ".", start + "_")):
             return name
@@ -69,7 +93,7 @@ def _life(trace: Trace, warp: int) -> tuple[int, int]:
     return int(cta["start"]), int(exits["time"].max()) if len(exits) else int(cta["end"])
 
 
-def _partition(
+def partition(
     rows: np.ndarray,
     start: int,
     end: int,

@@ -25,28 +25,6 @@ if TYPE_CHECKING:
 _LOADS = (Copy.TENSOR_LOAD, Copy.BULK_LOAD)
 _STORES = (Copy.TENSOR_STORE, Copy.TENSOR_REDUCE, Copy.BULK_STORE, Copy.BULK_REDUCE)
 
-_WAIT_NAMES = {
-    Wait.WGMMA: "wgmma results",
-    Wait.BULK: "its bulk copies",
-    Wait.REGISTERS: "registers (setmaxnreg)",
-    Wait.CLUSTER: "the cluster barrier",
-    Wait.RECONVERGENCE: "lanes of its warp",
-    Wait.WARPGROUP: "warps of its warpgroup",
-    Wait.SLEEP: "nanosleep",
-    Wait.CP_ASYNC: "cp.async",
-}
-
-_STALL_NAMES = {
-    Cause.DEPENDENCY: "operands",
-    Cause.SCHEDULER: "an issue slot",
-    Cause.PIPE: "a busy pipe",
-    Cause.MEMORY: "memory",
-    Cause.TENSOR_CORE: "the tensor core's queue",
-    Cause.TMA: "the TMA engine's queue",
-    Cause.BRANCH: "a branch",
-    Cause.FETCH: "its code",
-}
-
 #: Instructions with bank conflicts that the text names.
 _CONFLICTS_SHOWN = 5
 
@@ -152,7 +130,7 @@ def _roles(trace: Trace) -> tuple[Role, ...]:
     suspended = _waits(trace)
     waited = [(warp, what, resumed - blocked) for warp, blocked, resumed, what in suspended]
     waits, stalls = (_totals(found, role_of) for found in (waited, _stall_cycles(trace)))
-    partition = attribution.spent(trace, list(role_of), suspended, _STALL_NAMES)
+    partition = attribution.spent(trace, list(role_of), suspended, attribution.STALL_NAMES)
     spent = _totals([(warp, what, cycles) for warp, of in partition.items() for what, cycles in of.items()], role_of)
     return tuple(
         Role(name, len(warps), float(np.mean(lives[warps])), waits[name], stalls[name], spent[name])
@@ -201,7 +179,7 @@ def _wait_name(wait: Wait, thing: int, mbarriers: dict[int, str]) -> str:
         return mbarriers.get(thing, "an mbarrier")
     if wait == Wait.BARRIER:
         return f"named barrier {thing}"
-    return _WAIT_NAMES.get(wait, wait.name.lower())
+    return attribution.WAIT_NAMES.get(wait, wait.name.lower())
 
 
 def _family(name: str) -> str:
@@ -215,7 +193,7 @@ def _stall_cycles(trace: Trace) -> list[tuple[int, str, int]]:
     found: list[tuple[int, str, int]] = []
     for cause in np.unique(issued["b"]):
         rows = issued[issued["b"] == cause]
-        what = _STALL_NAMES.get(Cause(int(cause)), Cause(int(cause)).name.lower())
+        what = attribution.STALL_NAMES.get(Cause(int(cause)), Cause(int(cause)).name.lower())
         found.extend(zip(rows["warp"].tolist(), repeat(what), rows["a"].tolist(), strict=False))
     return found
 

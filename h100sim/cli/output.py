@@ -7,7 +7,7 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from .. import report
+from .. import critical_path, report
 from ..errors import DeadlockError, H100SimError
 from .target import Accuracy, Job, Outcome
 
@@ -72,6 +72,7 @@ def outcome_json(command: str, job: Job, outcome: Outcome) -> dict[str, Any]:
         "texts": [{"block": text.block, "thread": text.thread, "text": str(text)} for text in run.texts],
         "error": None if outcome.error is None else error_json(outcome.error),
         "report": report.as_dict(report.summarise(run.trace)),
+        "critical_path": critical_path.as_dict(critical_path.critical_path(run.trace)) if len(run.trace) else None,
     }
 
 
@@ -84,6 +85,7 @@ def outcome_text(outcome: Outcome, with_report: bool) -> str:
     parts = []
     if with_report and len(outcome.run.trace):
         parts.append(report.as_text(report.summarise(outcome.run.trace)))
+        parts.append(critical_path.as_text(critical_path.critical_path(outcome.run.trace)))
     elif with_report:
         parts.append(f"{outcome.run.cycles:,} cycles (the trace is off: nothing more is known)")
     if outcome.accuracy is not None:
