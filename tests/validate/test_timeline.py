@@ -134,7 +134,7 @@ def test_a_file_that_is_no_timeline_is_refused(tmp_path: Path) -> None:
 def test_the_commands_write_and_compare_timelines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "copy.json"
     assert commands.main(["timeline", "copy", "--out", str(path)]) == 0
-    assert capsys.readouterr().out.endswith(f"events of copy on simulated h200-sxm, written to {path}\n")
+    assert capsys.readouterr().out.endswith(f"events of tile_copy on simulated h200-sxm, written to {path}\n")
     assert commands.main(["overlay", str(path), str(path), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert (answer["status"], answer["exit_status"]) == ("clean", 0) and answer["events"] > 0
