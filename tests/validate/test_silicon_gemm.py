@@ -35,13 +35,9 @@ def test_the_captures_are_there() -> None:
     assert {"gemm_256", "copy_64", *CYCLES_ARE_FURTHER_OFF} <= set(SMALL)
 
 
-#: Programs that no GPU has run yet, and what speaks for their bits.
-NOT_CAPTURED = {"gemm_lcf": "its products are those of gemm, in the same order"}
-
-
 def test_every_program_of_the_catalogue_was_captured() -> None:
     captured = {capture.load(name).facts["program"] for name in SMALL}
-    assert {program.name for program in tk_programs.catalog()} == captured | NOT_CAPTURED.keys()
+    assert {program.name for program in tk_programs.catalog()} == captured
 
 
 def test_the_gemm_by_template_has_the_bits_of_the_captured_gemm() -> None:
