@@ -159,10 +159,10 @@ class DeviceRuntime:
         if allocation is not None:
             data = self.read(thread, address, min(allocation.end - address, _LONGEST_STRING))
             return data.partition(b"\0")[0].decode("utf-8", "replace")
-        data = bytearray()
-        while len(data) < _LONGEST_STRING and (byte := self.read(thread, address + len(data), 1)) != b"\0":
-            data += byte
-        return data.decode("utf-8", "replace")
+        text = bytearray()
+        while len(text) < _LONGEST_STRING and (byte := self.read(thread, address + len(text), 1)) != b"\0":
+            text += byte
+        return text.decode("utf-8", "replace")
 
 
 def _printf(runtime: DeviceRuntime, thread: Thread, format_: int, arguments: int) -> int:

@@ -243,8 +243,10 @@ def changed(device: DeviceModel, changes: Mapping[str, float]) -> DeviceModel:
     for name, value in changes.items():
         part, _, number = name.rpartition(".")
         owner = getattr(device, part, None) if part else device
-        is_part = is_dataclass(owner) and not isinstance(owner, type)
-        known = {f.name: getattr(owner, f.name) for f in fields(owner)} if is_part else {}
+        if is_dataclass(owner) and not isinstance(owner, type):
+            known = {f.name: getattr(owner, f.name) for f in fields(owner)}
+        else:
+            known = {}
         if not isinstance(known.get(number), int | float):
             names = ", ".join(n for n in numbers(device) if not known or n.startswith(f"{part}."))
             raise UsageError(f"number of the device must be one of {names}, not {name}")

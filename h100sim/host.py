@@ -214,7 +214,7 @@ class RawKernel:
             self._program = decode(self.owner.module, self.function)
         return self._program
 
-    def __call__(self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any], **options: Unpack[LaunchOptions]) -> Run:
+    def __call__(self, grid: Sequence[int] | int, block: Sequence[int] | int, args: Sequence[Any], **options: Unpack[LaunchOptions]) -> Run:
         """Run the kernel to its end. Arrays among ``args`` are copied to the device and written back."""
         session = self.prepare(grid, block, args, **options)
         try:
@@ -227,7 +227,7 @@ class RawKernel:
             session.write_back()
         return session.result()
 
-    def debug(self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any], **options: Unpack[LaunchOptions]) -> Debugger:
+    def debug(self, grid: Sequence[int] | int, block: Sequence[int] | int, args: Sequence[Any], **options: Unpack[LaunchOptions]) -> Debugger:
         """Return a debugger stopped before the first instruction. Takes the arguments of a call, but for ``checks``: they
         read a trace once, from its start to its end, and a debugger goes back."""
         from .debugger import Debugger
@@ -238,8 +238,8 @@ class RawKernel:
 
     def prepare(
         self,
-        grid: Sequence[int],
-        block: Sequence[int],
+        grid: Sequence[int] | int,
+        block: Sequence[int] | int,
         args: Sequence[Any],
         *,
         shared_mem: int = 0,
@@ -411,9 +411,10 @@ class RawKernel:
         elif isinstance(value, (np.generic, np.ndarray)):
             raw = np.asarray(value).tobytes()
         elif isinstance(value, (bool, int, float)):
-            raw = _scalar(parameter, value)
-            if raw is None:
+            number = _scalar(parameter, value)
+            if number is None:
                 raise wrong(f"a value of type {parameter.type}")
+            raw = number
         else:
             raise wrong("an array, a Buffer, a TensorMap, bytes or a number")
         if len(raw) != parameter.size:

@@ -413,8 +413,8 @@ class _Linker:
         results, target, arguments = instruction.operands[:3]
         assert isinstance(results, Vector) and isinstance(arguments, Vector)
         names = self._targets(function, instruction)
-        known = isinstance(target, Symbol)
-        signature = self.module.functions[target.name] if known else self._signature(function, instruction)
+        known = target.name if isinstance(target, Symbol) else ""
+        signature = self.module.functions[known] if known else self._signature(function, instruction)
         _, (result_offsets, parameter_offsets), _ = _signature_layout(signature.returns, signature.parameters)
         taken = [
             (self._slot(part, instruction, operand, parameter), offset)
@@ -434,7 +434,7 @@ class _Linker:
             part.kept if any(self.component[n] == self.component[function.name] for n in names) else (),
             tuple((self.numbers[n], self.parts[n].start, self.parts[n].frame_bytes) for n in names),
             part.frame_bytes,
-            target.name if known and not names else "",
+            "" if names else known,
         )
         if isinstance(target, Reg):
             target = self._operand(part, instruction, target)
@@ -527,8 +527,8 @@ def _signature_layout(
 
 def _alignment(function: Function) -> int:
     """Return the alignment that the frame of a function needs."""
-    declared = (*function.parameters, *function.returns, *(v for v in function.variables if v.space in ("local", "param")))
-    return max(_FRAME_ALIGN, *(d.align for d in declared), 1)
+    variables = [v.align for v in function.variables if v.space in ("local", "param")]
+    return max(_FRAME_ALIGN, *(p.align for p in (*function.parameters, *function.returns)), *variables)
 
 
 def _lay_out(part: _Part, kept: tuple[Register, ...], align: int) -> None:

@@ -77,7 +77,8 @@ class Machine:
         heap: DeviceHeap,
         console: Console = print,
     ):
-        self.program, self.launch, self.model, self.memory = program, launch, model, memory
+        self.program, self.launch, self.model = program, launch, model
+        self.memory: GlobalMemory = memory
         self.symbols, self.kernel, self.constants = symbols, kernel, constants
         self.listeners: list[Listener] = []
         #: The chunks of events that a listener keeps, for explaining a deadlock.
@@ -364,9 +365,9 @@ class Machine:
     def _expire(self) -> bool:
         """Nothing can happen any more: let every suspended try_wait return False, as silicon does after its time limit."""
         c, nodes, warps = self.context, self.tables["nodes"], self.tables["warps"]
-        waiting = np.flatnonzero((nodes["state"] == S.BLOCKED) & (nodes["wait"] == int(Wait.MBARRIER)))
-        waiting = [n for n in waiting if warps[n // S.NODES_PER_WARP]["state"] in (S.W_RUNNING, S.W_BLOCKED)]
-        if not len(waiting):
+        suspended = np.flatnonzero((nodes["state"] == S.BLOCKED) & (nodes["wait"] == int(Wait.MBARRIER)))
+        waiting = [n for n in suspended if warps[n // S.NODES_PER_WARP]["state"] in (S.W_RUNNING, S.W_BLOCKED)]
+        if not waiting:
             return False
         time = int(c["now"]) + self.model.barriers.mbarrier_suspend_cycles
         for n in waiting:
@@ -578,7 +579,7 @@ class Machine:
 
     def checkpoint(self) -> dict[str, Any]:
         """Copy everything that running changes."""
-        kept = {name: array.copy() for name, array in self.tables.items() if name not in _CONSTANT_TABLES}
+        kept: dict[str, Any] = {name: array.copy() for name, array in self.tables.items() if name not in _CONSTANT_TABLES}
         kept["ctx"], kept["arena"], kept["runtime"] = self.ctx.copy(), self.memory.arena.copy(), self.runtime.snapshot()
         return kept
 

@@ -221,7 +221,7 @@ class _Decoder:
         code = self.function.instructions
         table = np.zeros(len(code) + 1, S.INSTRUCTION)
         joins = self.linked.joins
-        plans: list[tuple[list[int], list[int], list[int]]] = []
+        plans: list[tuple[list[tuple[int, int]], list[int], list[int]]] = []
         lowered = []
         for self.pc, instruction in enumerate(code):
             lowered.append(None if instruction.base == "bra" else self.lower(instruction))

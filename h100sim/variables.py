@@ -71,7 +71,7 @@ def place_variables(module: Module, memory: GlobalMemory) -> ModuleVariables:
             constants[addresses[variable.name] : addresses[variable.name] + variable.size] = image
         elif variable.size:
             memory.view(addresses[variable.name], variable.size)[:] = np.frombuffer(image, np.uint8)
-    bank = memory.upload(constants, name="constant variables") if constants else 0
+    bank = memory.upload(bytes(constants), name="constant variables") if constants else 0
     return ModuleVariables(addresses, bank, len(constants))
 
 

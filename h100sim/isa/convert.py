@@ -264,6 +264,7 @@ def to_fp8_pair(op: Opcode) -> Operation:
     """Round two floats to 8 bits each; the first, or the upper half, goes to the upper byte."""
     result, source = op.parts[-2:]
     name = result.removesuffix("x2")
+    ins: tuple[str, ...]
     if source == "f32":
         values, ins = ("float64(b)", "float64(a)"), ("f32", "f32")
     else:

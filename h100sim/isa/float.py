@@ -19,7 +19,7 @@ def rounding(op: Opcode) -> int:
 
 def _finish(op: Opcode, count: int, body: str, pipe: str = "fma", flushed: bool = False) -> Operation:
     """Apply .ftz to inputs and result and .sat to the result; ``flushed``: the expression does .ftz to the result."""
-    let = ()
+    let: tuple[str, ...] = ()
     if op.has("ftz"):
         let = tuple(f"{name} = flush32({name})" for name in "abc"[:count])
         body = body if flushed else f"flush32({body})"

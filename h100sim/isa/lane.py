@@ -378,4 +378,4 @@ def _load(text: str, filename: str, rows: dict) -> Callable:
     exec(compile(imports, filename, "exec"), space)
     space.update(rows)
     exec(compile("\n" * (imports.count("\n") + 3) + body, filename, "exec"), space)
-    return space[re.search(r"^def (\w+)", body, re.MULTILINE)[1]]
+    return space[re.findall(r"^def (\w+)", body, re.MULTILINE)[0]]

@@ -8,6 +8,8 @@ Rows are bare pointers and every access is one LLVM instruction: array structs w
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from llvmlite import ir
 from numba import types
@@ -70,7 +72,7 @@ def _element(builder, width: int, args):
     return builder.gep(builder.bitcast(args[0], ir.IntType(width).as_pointer()), [args[1]])
 
 
-def _load(type_: types.Type):
+def _load(type_: Any):
     @intrinsic
     def load(typingctx, pointer, lane):
         def codegen(context, builder, signature, args):
@@ -81,7 +83,7 @@ def _load(type_: types.Type):
     return load
 
 
-def _store(type_: types.Type):
+def _store(type_: Any):
     @intrinsic
     def store(typingctx, pointer, lane, value):
         def codegen(context, builder, signature, args):
@@ -93,7 +95,7 @@ def _store(type_: types.Type):
     return store
 
 
-def _merge(type_: types.Type):
+def _merge(type_: Any):
     """Copy the active lanes of a scratch row to a row, ``start`` elements after its beginning: one vector select."""
 
     @intrinsic

@@ -118,9 +118,9 @@ def function_text(
         lines = _mask_lines(body, targets, sources)
     else:
         lines = _lane_lines(style == "serial", let, body, targets, sources)
-    body = "\n".join([*("    " + line for line in lines), ""])
-    name = f"lane_{hashlib.sha256(body.encode()).hexdigest()[:16]}"
-    return f"{_imports(body)}\n\n\ndef {name}(regs, mask, ops, ctx):\n{body}"
+    text = "\n".join([*("    " + line for line in lines), ""])
+    name = f"lane_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    return f"{_imports(text)}\n\n\ndef {name}(regs, mask, ops, ctx):\n{text}"
 
 
 def _imports(function: str) -> str:

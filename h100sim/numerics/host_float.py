@@ -70,7 +70,7 @@ def _round_fraction(exact: Fraction, dtype):
     return -value if exact < 0 else value
 
 
-if numba.config.DISABLE_JIT:
+if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
 
     def f32_value(bits):
         """Return the float32 with the given bits."""

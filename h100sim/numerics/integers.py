@@ -296,7 +296,7 @@ def find_nth_set(mask, base, offset):
     if base > 31:
         return uint32(0xFFFFFFFF)
     step = 1 if offset >= 0 else -1
-    wanted = max(abs(int64(offset)), 1)
+    wanted = int64(max(abs(int64(offset)), 1))  # type: ignore[arg-type]
     if offset == 0:
         return uint32(base) if (mask >> uint32(base)) & uint32(1) else uint32(0xFFFFFFFF)
     position = int64(base)

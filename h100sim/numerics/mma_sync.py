@@ -75,7 +75,7 @@ class MmaInstruction:
     @property
     def selectors(self) -> int:
         """How many sparsity selectors there are."""
-        return 16 // int(sparse.chunks_of.py_func(self.a.bits, self.stored_k))
+        return 16 // int(sparse.chunks_of.py_func(self.a.bits, self.stored_k))  # type: ignore[attr-defined]
 
     @property
     def code(self) -> int:

@@ -53,7 +53,7 @@ def scalar(opcode: str, *operands):
     is_float = any(np.asarray(x).dtype in _NATURAL.values() for x in values)
     arrays = [_bits(x, t, opcode) for x, t in zip(values, types, strict=True)]
     try:
-        arrays = np.broadcast_arrays(*arrays)
+        arrays = list(np.broadcast_arrays(*arrays))
     except ValueError:
         shapes = ", ".join(str(array.shape) for array in arrays)
         raise UsageError(f"operands of {opcode} must have shapes that broadcast, not {shapes}") from None

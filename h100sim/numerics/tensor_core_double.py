@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 from numba import types
-from numba.extending import intrinsic
 
-from h100sim.native import jit
+from h100sim.native import intrinsic, jit
 
 _QUIET = np.uint64(1 << 51)
 _MADE_NAN = np.uint64(0xFFF8000000000000)

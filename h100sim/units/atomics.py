@@ -79,7 +79,7 @@ def format_of(type_: str) -> int:
 def read_word(target, size):
     """Return ``size`` bytes as an integer."""
     data = u8(target, size)
-    word = 0
+    word = np.int64(0)
     for b in range(size):
         word |= np.int64(data[b]) << (8 * b)
     return word

@@ -269,15 +269,16 @@ def lower_bulk(instruction: Instruction, environment: Environment) -> MachineOp:
     src, src_offset = address_operand(instruction, operands.pop(0), environment)
     size: Operand = operands.pop(0)
     ends = (dst_offset, src_offset)
+    ins: tuple[tuple[Operand, str], ...] = ((dst, "u64"), (src, "u64"), (size, "u32"))
     if not to_shared:
-        ins = ((dst, "u64"), (src, "u64"), (size, "u32"), (Imm(0), "u64"), (Imm(0), "u32"))
+        ins = (*ins, (Imm(0), "u64"), (Imm(0), "u32"))
         kind = BULK_REDUCE if is_reduction else BULK_STORE
         return MachineOp(bulk_copy, (), ins, (*ends, 0, kind, 0, packed), completion=complete_bulk_store)
     barrier, barrier_offset = address_operand(instruction, operands.pop(0), environment, "mbarrier")
     multicast = instruction.has("multicast::cluster")
     cta_mask = operands.pop(0) if multicast else Imm(0)
     kind = BULK_LOAD if not from_shared else CLUSTER_REDUCE if is_reduction else BULK_CLUSTER
-    ins = ((dst, "u64"), (src, "u64"), (size, "u32"), (barrier, "u64"), (cta_mask, "u32"))
+    ins = (*ins, (barrier, "u64"), (cta_mask, "u32"))
     return MachineOp(bulk_copy, (), ins, (*ends, barrier_offset, kind, int(multicast), packed), completion=complete_bulk_load)
 
 

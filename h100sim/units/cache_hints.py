@@ -67,7 +67,7 @@ def fractional_policy(regs, mask, ops, ctx):
     for lane in range(32):
         if (mask >> lane) & 1:
             sixteenths = np.ceil(f32_value(np.uint32(get(regs, operand(ops, 1), lane))) * np.float32(16))
-            code = min(max(np.int64(sixteenths) - 1, 0), 15)
+            code = np.int64(min(max(np.int64(sixteenths) - 1, 0), 15))  # type: ignore[arg-type]
             put(regs, operand(ops, 0), lane, ins.imm0 | code << _FRACTION_SHIFT)
     return S.S_NEXT
 

@@ -322,7 +322,9 @@ def lower_tensor(instruction: Instruction, environment: Environment) -> MachineO
     if instruction.has("bulk_group"):
         return _lower_store(instruction, rank, environment)
     is_prefetch = instruction.has("prefetch")
-    shared, shared_offset_, barrier, barrier_offset = Imm(0), 0, Imm(0), 0
+    shared: Operand = Imm(0)
+    barrier: Operand = Imm(0)
+    shared_offset_ = barrier_offset = 0
     if not is_prefetch:
         shared, shared_offset_ = address_operand(instruction, operands.pop(0), environment)
     map_, map_offset, coords = _tensor(instruction, operands.pop(0), rank, environment)

@@ -269,7 +269,7 @@ def scatter(regs, ops, packed, registers, depth, source, is_lines_first):
                 line, place = position(packed, r, j, lane)
                 row, column = (line, place) if is_lines_first else (place, line)
                 if bits == 64:
-                    value = np.int64(d64[row, column])
+                    value = np.int64(d64[row, column])  # type: ignore[assignment]
                 else:
                     value |= np.int64(d32[row, column]) << (bits * j)
             put(regs, op, lane, value)

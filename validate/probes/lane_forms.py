@@ -130,7 +130,7 @@ def _minus_product(words: np.ndarray, width: int) -> np.uint64:
 def results(launch: Callable[..., Any], asked: Sequence[str]) -> dict[str, np.ndarray]:
     """Return opcode -> its results as uint64 (ROWS,), zero-extended; a carry is folded in (see :func:`_store`)."""
     words = operands()
-    found = {}
+    found: dict[str, Any] = {}
     for first in range(0, len(asked), _OPCODES_PER_KERNEL):
         group = asked[first : first + _OPCODES_PER_KERNEL]
         answers = np.zeros((len(group), ROWS), np.uint64)
