@@ -1,0 +1,115 @@
+"""How many bytes a cycle do the copy engines of one SM and of all SMs store to L2, and add to it?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .timed_kernel import HEADER
+
+QUESTION = "How many bytes a cycle leave with all SMs storing or adding, and what does a barrier of a cluster cost that releases?"
+SETTLES = "h100sim/devices.py, Tma: reduce_bytes_per_cycle; MemorySystem: l2_write_bytes_per_cycle; Barriers: cluster_*"
+
+#: Bytes of a copy, copies of a round and rounds: an SM stores 64 KB eight times over.
+SIZE, COPIES, ROUNDS = 16_384, 4, 8
+STORES = {
+    "store": "cp.async.bulk.global.shared::cta.bulk_group",
+    "add f32": "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32",
+}
+
+
+def kernel(operation: str) -> str:
+    """Return a kernel whose CTAs each store to 64 KB of their own and write the cycles of each round."""
+    copies = "\n    ".join(f"{operation} [%to+{k * SIZE}], [%smem+{k * SIZE}], {SIZE};" for k in range(COPIES))
+    return f"""{HEADER}.extern .shared .align 1024 .b8 memory[];
+
+.visible .entry probe(.param .u64 out, .param .u64 target)
+.maxntid 32, 1, 1
+{{
+    .reg .pred %p;
+    .reg .b32 %smem, %k, %lane, %cta, %t<2>;
+    .reg .b64 %out, %to, %w;
+    ld.param.u64 %out, [out];
+    ld.param.u64 %to, [target];
+    mov.u32 %smem, memory;
+    mov.u32 %lane, %tid.x;
+    setp.ne.u32 %p, %lane, 0;
+    @%p ret;
+    mov.u32 %cta, %ctaid.x;
+    mul.wide.u32 %w, %cta, {SIZE * COPIES};
+    add.s64 %to, %to, %w;
+    mul.wide.u32 %w, %cta, {4 * ROUNDS};
+    add.s64 %out, %out, %w;
+    mov.u32 %k, 0;
+AGAIN:
+    mov.u32 %t0, %clock;
+    {copies}
+    cp.async.bulk.commit_group;
+    cp.async.bulk.wait_group 0;
+    mov.u32 %t1, %clock;
+    sub.u32 %t1, %t1, %t0;
+    st.global.u32 [%out], %t1;
+    add.s64 %out, %out, 4;
+    add.u32 %k, %k, 1;
+    setp.lt.u32 %p, %k, {ROUNDS};
+    @%p bra AGAIN;
+    ret;
+}}
+"""
+
+
+def cluster_kernel(release: str, is_dirty: bool) -> str:
+    """Return a kernel of two CTAs that writes the cycles of an arrive and of the wait behind it, four times, with or without
+    a store to global memory before it."""
+    dirty = "st.global.u32 [%out+64], %k;" if is_dirty else ""
+    return f"""{HEADER}.visible .entry probe(.param .u64 out)
+.maxntid 32, 1, 1
+.reqnctapercluster 2, 1, 1
+{{
+    .reg .pred %p;
+    .reg .b32 %k, %cta, %t<4>;
+    .reg .b64 %out, %w;
+    ld.param.u64 %out, [out];
+    mov.u32 %cta, %ctaid.x;
+    mul.wide.u32 %w, %cta, 128;
+    add.s64 %out, %out, %w;
+    mov.u32 %k, 0;
+AGAIN:
+    {dirty}
+    mov.u32 %t0, %clock;
+    barrier.cluster.arrive{release}.aligned;
+    mov.u32 %t1, %clock;
+    barrier.cluster.wait.aligned;
+    mov.u32 %t2, %clock;
+    sub.u32 %t2, %t2, %t1;
+    sub.u32 %t1, %t1, %t0;
+    st.global.v2.u32 [%out], {{%t1, %t2}};
+    add.s64 %out, %out, 8;
+    add.u32 %k, %k, 1;
+    barrier.cluster.arrive.relaxed.aligned;
+    barrier.cluster.wait.aligned;
+    setp.lt.u32 %p, %k, 4;
+    @%p bra AGAIN;
+    ret;
+}}
+"""
+
+
+def measure(launch: Callable[..., Any]) -> dict[str, Any]:
+    """Return "operation, SMs" -> bytes per cycle of an SM (from the median cycles of the later rounds of all SMs), and
+    "cluster ..." -> cycles of four arrives and their waits in turn."""
+    answer: dict[str, Any] = {}
+    for name, operation in STORES.items():
+        for sms in (1, 2, 16, 66, 132):
+            target = np.zeros((sms, SIZE * COPIES // 4), np.float32)
+            out = np.zeros((sms, ROUNDS), np.uint32)
+            launch(kernel(operation), "probe", (sms, 1, 1), (32, 1, 1), [out, target], shared_mem=SIZE * COPIES)
+            answer[f"{name}, {sms} SMs"] = round(SIZE * COPIES / float(np.median(out[:, 2:])), 2)
+    for release in (".release", ".relaxed"):
+        for is_dirty in (False, True):
+            out = np.zeros((2, 32), np.uint32)
+            launch(cluster_kernel(release, is_dirty), "probe", (2, 1, 1), (32, 1, 1), [out], cluster=(2, 1, 1))
+            answer[f"cluster {release}{' behind a store' * is_dirty}"] = out[0, :8].tolist()
+    return answer
