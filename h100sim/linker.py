@@ -528,7 +528,7 @@ def _signature_layout(
 def _alignment(function: Function) -> int:
     """Return the alignment that the frame of a function needs."""
     variables = [v.align for v in function.variables if v.space in ("local", "param")]
-    return max(_FRAME_ALIGN, *(p.align for p in (*function.parameters, *function.returns)), *variables)
+    return max(_FRAME_ALIGN, *(p.align for p in (*function.parameters, *function.returns)), *variables, 1)
 
 
 def _lay_out(part: _Part, kept: tuple[Register, ...], align: int) -> None:
