@@ -18,7 +18,7 @@ import numpy as np
 from . import state as S
 from .lanes import choose, jump, leave, let_go, new_node, part
 from .native import call, copy_bytes, fill_bytes, i32, i64, inner, jit, u32, unlocked
-from .services import ITEM_WARP, PRIORITY_WARP, WARPS_DELAYED, emit, enqueue, pop, push, wake, warp_delay
+from .services import ITEM_WARP, PRIORITY_WARP, WARPS_DELAYED, emit, enqueue, exchange, pop, push, wake, warp_delay
 from .trace import Cause, Event, Wait
 from .units.clusters import end_of_lanes, end_of_warp
 from .units.named_barriers import release_after_exit
@@ -29,6 +29,8 @@ VAIN_LOOKS = 4096
 _HASHED_STACK_BYTES = 1024
 #: Retries of instructions without any change in the launch after which a warp is taken to wait for ever.
 VAIN_RETRIES = 4096
+#: What :func:`run_warp` returns where a warp blocks or ends, and where it goes on later than something else.
+_STOPPED, _LATER = -1, -2
 
 # Fills: what a row of the register file holds when a CTA starts.
 FILLS = (
@@ -352,7 +354,8 @@ def is_vain(ctx):
 
 @inner
 def run_warp(ctx, w, popped):
-    """Run a warp from the queue until something else comes first; return a reason to go back to Python, or -1."""
+    """Run a warp from the queue until something else comes first; return a reason to go back to Python, _STOPPED or _LATER,
+    where the caller puts the warp back into the queue for ``later``."""
     c = S.context(ctx)
     W = S.warps(ctx)[w]
     nodes, program = S.nodes(ctx), S.instructions(ctx)
@@ -369,7 +372,7 @@ def run_warp(ctx, w, popped):
         if node.state != S.READY:
             if not choose(ctx, w):
                 W.state = S.W_BLOCKED if W.alive != 0 else S.W_EXITED
-                return -1
+                return _STOPPED
             continue
         pc = node.pc
         if pc == node.reconverge:
@@ -394,8 +397,8 @@ def run_warp(ctx, w, popped):
                     cause = _PIPE
         if (not first or t > popped) and c.heap_size > 0 and heap_time[0] <= t:
             W.queued = 1
-            push(ctx, t, PRIORITY_WARP, ITEM_WARP, w)
-            return -1
+            c.later = t
+            return _LATER
         if t > c.until or c.steps >= c.max_steps:
             W.queued = 1
             push(ctx, t, PRIORITY_WARP, ITEM_WARP, w)
@@ -454,7 +457,7 @@ def run_warp(ctx, w, popped):
                     node.since, W.queued = t, 0
                     continue
                 push(ctx, c.retry, PRIORITY_WARP, ITEM_WARP, w)
-                return -1
+                return _STOPPED
             push(ctx, t, PRIORITY_WARP, ITEM_WARP, w)
             return S.R_ERROR if status == S.S_ERROR else S.R_GROW if status == S.S_GROW else S.R_HOST
         if W.fetching > 0:
@@ -482,7 +485,7 @@ def run_warp(ctx, w, popped):
             leave(ctx, w, n, 0)
             if W.alive == 0:
                 end_warp(ctx, w)
-                return -1
+                return _STOPPED
         if endless:
             W.queued = 1
             push(ctx, W.time, PRIORITY_WARP, ITEM_WARP, w)
@@ -494,19 +497,29 @@ def run(ctx):
     """Run until something needs Python: nothing left to do, only endless loops, a limit, a full trace buffer, an error, a host service."""
     c = S.context(ctx)
     heap_time = i64(c.heap_time, _MANY)
+    # The warp that was run last and goes on later, which comes after the earliest item of the queue; -1: none.
+    waiting = -1
     while c.heap_size > 0:
         time = heap_time[0]
+        stop = -1
         if time > c.until:
-            return S.R_UNTIL
-        if c.steps >= c.max_steps:
-            return S.R_STEP
-        if c.n_events > c.event_stop or c.n_lanes + 64 > c.lane_capacity:
-            return S.R_TRACE_FULL
-        item = pop(ctx)
+            stop = S.R_UNTIL
+        elif c.steps >= c.max_steps:
+            stop = S.R_STEP
+        elif c.n_events > c.event_stop or c.n_lanes + 64 > c.lane_capacity:
+            stop = S.R_TRACE_FULL
+        if stop >= 0:
+            if waiting >= 0:
+                push(ctx, c.later, PRIORITY_WARP, ITEM_WARP, waiting)
+            return stop
+        item = pop(ctx) if waiting < 0 else exchange(ctx, c.later, PRIORITY_WARP, ITEM_WARP, waiting)
+        waiting = -1
         index = item & 0xFFFFFFFF
         if item >> 32 == ITEM_WARP:
             reason = run_warp(ctx, index, time)
-            if reason >= 0:
+            if reason == _LATER:
+                waiting = index
+            elif reason >= 0:
                 return reason
         else:
             c.now = time

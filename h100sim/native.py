@@ -94,19 +94,37 @@ def imported_files(source: Path) -> tuple[Path, ...]:
 def jit(function: Callable) -> Callable:
     """Compile ``function`` with Numba in nopython mode on first use, cached in :func:`cache_dir`."""
     with _CacheDir(function):
-        return numba.njit(cache=True)(function)
+        return _by_type(numba.njit(cache=True)(function))
 
 
 def unlocked(function: Callable) -> Callable:
     """The same for a function that takes long: other threads of Python run meanwhile."""
     with _CacheDir(function):
-        return numba.njit(cache=True, nogil=True)(function)
+        return _by_type(numba.njit(cache=True, nogil=True)(function))
 
 
 def inner(function: Callable) -> Callable:
     """Compile a function that only compiled code calls: without the wrappers for Python, which take a fifth of the time."""
     with _CacheDir(function):
-        return numba.njit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)  # type: ignore[call-overload]
+        return _by_type(numba.njit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function))  # type: ignore[call-overload]
+
+
+def _by_type(dispatcher: Callable) -> Callable:
+    """Let a function be compiled once for an argument's type, not again for every constant that compiled code passes (LLVM
+    puts constants in where it inlines), nor for int32, which Numba computes with as int64."""
+    resolve = dispatcher.get_call_template  # type: ignore[attr-defined]
+
+    def get_call_template(args: tuple, kws: dict) -> tuple:
+        return resolve(tuple(map(_general, args)), {name: _general(type_) for name, type_ in kws.items()})
+
+    dispatcher.get_call_template = get_call_template  # type: ignore[attr-defined]
+    return dispatcher
+
+
+def _general(type_: types.Type) -> types.Type:
+    """Return the type that stands for an argument's type in compiled functions."""
+    type_ = types.unliteral(type_)
+    return types.int64 if type_ is types.int32 else type_
 
 
 class _CacheDir:

@@ -50,7 +50,15 @@ def pop(ctx):
     result = items[0]
     c.heap_size -= 1
     n = c.heap_size
-    time, key, item = times[n], keys[n], items[n]
+    sink(ctx, n, times[n], keys[n], items[n])
+    return result
+
+
+@inner
+def sink(ctx, n, time, key, item):
+    """Put an item where the earliest of ``n`` was, and in order with the others."""
+    c = S.context(ctx)
+    times, keys, items = i64(c.heap_time, _MANY), i64(c.heap_key, _MANY), i64(c.heap_item, _MANY)
     i = 0
     while True:
         child = 2 * i + 1
@@ -66,6 +74,15 @@ def pop(ctx):
         times[i], keys[i], items[i] = times[child], keys[child], items[child]
         i = child
     times[i], keys[i], items[i] = time, key, item
+
+
+@inner
+def exchange(ctx, time, priority, kind, index):
+    """Put an item into the queue that comes later than the earliest one; remove that and return it: a push and a pop in one."""
+    c = S.context(ctx)
+    result = i64(c.heap_item, _MANY)[0]
+    sink(ctx, c.heap_size, time, (priority << 56) | c.sequence, (kind << 32) | index)
+    c.sequence += 1
     return result
 
 

@@ -425,6 +425,8 @@ CONTEXT = np.dtype(
         ("latency", "i8"),
         ("issue", "i8"),
         ("retry", "i8"),
+        # when the warp that was run goes on, where something else comes first
+        ("later", "i8"),
         # an error: a code of h100sim.faults and its arguments
         ("error", "i8"),
         ("error_a", "i8"),
