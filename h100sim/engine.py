@@ -270,7 +270,7 @@ def start_clusters(ctx, time):
                 break
         if found < 0:
             return
-        cluster = c.next_cta // size
+        cluster = c.next_cta // size * c.cluster_stride
         clusters_x = c.grid_x // c.cluster_x
         clusters_y = c.grid_y // c.cluster_y
         kx = cluster % clusters_x

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from . import devices, schedules
+from . import devices, representative, schedules
 from .device_functions import Console, DeviceText
 from .errors import KernelError, LaunchError, UsageError
 from .integers import integer
@@ -180,7 +180,8 @@ class LaunchOptions(TypedDict, total=False):
     ``trace`` is "full" (every instruction), "units" (waits, barriers, copies, wgmmas), "off" or "auto": full for small launches,
     but for instructions after the first 16 million events. ``max_cycles`` is at most 2^27 unless given.
     ``schedule`` is the seed of the order of warps and units, see :mod:`h100sim.schedules`. ``console`` takes each line that the
-    kernel prints.
+    kernel prints. ``sms`` "representative" runs the CTAs of one SM only, as an estimate of the time of all; it needs ``values``
+    "none", see :mod:`h100sim.representative`.
     """
 
     shared_mem: int
@@ -192,6 +193,7 @@ class LaunchOptions(TypedDict, total=False):
     max_cycles: int | None
     schedule: int
     console: Console
+    sms: str
 
 
 class RawKernel:
@@ -251,6 +253,7 @@ class RawKernel:
         max_cycles: int | None = None,
         schedule: int = 0,
         console: Console = print,
+        sms: str = "all",
     ) -> Session:
         """Check a launch as CUDA would, copy its arguments and build the machine. Raises LaunchError, UsageError, PtxError."""
         from .machine import MOST_CYCLES, Launch, Machine
@@ -258,6 +261,9 @@ class RawKernel:
         _require("values", values, _VALUES)
         _require("checks", checks, _CHECKS)
         _require("trace", trace, ("auto", "full", "units", "off"))
+        _require("sms", sms, ("all", "representative"))
+        if sms != "all" and values != "none":
+            raise UsageError(f"values must be none where one SM runs for all (the others' results are missing), not {values}")
         if max_cycles is not None:
             max_cycles = integer("max_cycles", max_cycles, 1, _MOST_CYCLES)
         schedule = integer("schedule", schedule, 0, schedules.SEEDS)
@@ -271,7 +277,7 @@ class RawKernel:
         parameters, copies = self._pack(args, gpu)
         thin = trace == "auto"
         if thin:
-            trace = "full" if checks != "off" or np.prod(grid3) <= 64 else "units"
+            trace = "full" if checks != "off" or sms != "all" or np.prod(grid3) <= 64 else "units"
         level = {"off": 0, "units": 1, "full": 2}[trace]
         if checks != "off":
             level = max(level, 1)
@@ -281,7 +287,14 @@ class RawKernel:
         )
         kernel = self.info(launch, gpu)
         constants = self.owner.variables(gpu).constants(gpu.memory)
-        machine = Machine(program, launch, gpu.model, gpu.memory, self._symbols(gpu), kernel, constants, gpu.heap, console)
+        def machine_of(launch: Launch, model: devices.DeviceModel) -> Machine:
+            return Machine(program, launch, model, gpu.memory, self._symbols(gpu), kernel, constants, gpu.heap, console)
+
+        if sms == "all":
+            machine = machine_of(launch, gpu.model)
+        else:
+            representative.require_independent(program.function.instructions)
+            machine = representative.machine(machine_of, launch, gpu.model, gpu.memory.used_bytes)
         return Session(machine, gpu, copies, checks, keep=trace != "off", thin=thin)
 
     def info(self, launch: Launch, device: Device) -> KernelInfo:
@@ -480,14 +493,14 @@ class Session:
     def result(self) -> Run:
         """Return the Run of a launch that has ended."""
         machine = self.machine
-        ctas = np.zeros(len(machine.tables["cta_info"]), [("cta", "i4"), ("sm", "i4"), ("start", "i8"), ("end", "i8")])
-        for name in ctas.dtype.names or ():
-            ctas[name] = machine.tables["cta_info"][name]
         sms = machine.tables["sms"]
         hazards, warnings = self.findings()
         trace = machine.trace(self.events, self.lanes)
         if self.checker:
             trace = replace(trace, hazards=tuple(hazards))
+        ctas = np.zeros(len(trace.ctas), [("cta", "i4"), ("sm", "i4"), ("start", "i8"), ("end", "i8")])
+        for name in ctas.dtype.names or ():
+            ctas[name] = trace.ctas[name]
         return Run(
             cycles=machine.cycles,
             ctas=ctas,

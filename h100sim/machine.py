@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from . import engine, faults, schedules
+from . import engine, faults, representative, schedules
 from . import state as S
 from .checks.deadlock import WaitState, explain
 from .checks.wait_graph import ledgers, wait_edges
@@ -60,6 +60,14 @@ class Launch:
     trace_level: int = 2
     max_cycles: int = MOST_CYCLES
     schedule: int = 0
+    #: Every how many clusters one runs (see :mod:`h100sim.representative`).
+    stride: int = 1
+
+    @property
+    def ctas(self) -> int:
+        """How many CTAs run."""
+        cluster = int(np.prod(self.cluster))
+        return -(-int(np.prod(self.grid)) // cluster // self.stride) * cluster
 
 
 class Machine:
@@ -118,7 +126,7 @@ class Machine:
         ctas = int(np.prod(launch.grid))
         per_sm = self.occupancy()
         cluster = int(np.prod(launch.cluster))
-        slots = min(model.sms * per_sm, ctas)
+        slots = min(model.sms * per_sm, launch.ctas)
         slots = max(slots // cluster, 1) * cluster
         shared_size = program.dynamic_shared_offset + launch.shared_bytes
         local_bytes = program.local_bytes
@@ -132,7 +140,7 @@ class Machine:
             "async_capacity": 64 + 16 * slots, "event_capacity": 1 << 16, "lane_capacity": 1 << 13,
             "parameter_bytes": len(launch.parameters), "constant_bytes": len(self.constants),
             "local_bytes": local_bytes, "frame_bytes": program.linked.frame_bytes,
-            "n_ctas": ctas, "cluster_size": cluster,
+            "n_ctas": launch.ctas, "cluster_size": cluster, "cluster_stride": launch.stride,
             "registers_per_thread": launch.registers, "values": int(launch.values), "trace_level": launch.trace_level,
             "clock_mhz": model.clock_mhz, "l2_bytes": model.memory.l2_bytes, "until": launch.max_cycles,
             "max_steps": _FOREVER, "fixed_registers": int(not self._knows_registers()),
@@ -181,15 +189,14 @@ class Machine:
         self.table("local", max(16, slots * warps * 32 * local_bytes), np.uint8)
         self.table("events", int(c["event_capacity"]), EVENT)
         self.table("lanes", (int(c["lane_capacity"]), 32), np.int64)
-        self.table("cta_info", ctas, CTA_INFO)
+        self.table("cta_info", ctas, CTA_INFO)["sm"] = -1 if launch.stride > 1 else 0
         self.table("warp_info", ctas * warps, WARP_INFO)
         self.table("scratch", 1 << 18, np.uint8)
         self.table("step_functions", 3, np.int64)[:] = step_addresses()
         self.table("plans", (1, PLAN_WORDS), np.int64)
         self.table("plan_addresses", 1, np.int64)
         c["l2_lines"] = len(self.memory.arena) // 128
-        used = sum(int(e - b) for b, e in zip(self.memory.starts, self.memory.ends, strict=True))
-        cold = -(1 << 60) if used > model.memory.l2_bytes else 0
+        cold = -(1 << 60) if self.memory.used_bytes > model.memory.l2_bytes else 0
         self.table("l2_stamps", max(1, int(c["l2_lines"])), np.int64)[:] = cold
         self._timing()
         self.attach_memory()
@@ -607,8 +614,8 @@ class Machine:
         return int(self.context["events_total"]) + int(self.context["n_events"])
 
     def trace(self, events: list[np.ndarray], lanes: list[np.ndarray]) -> Trace:
-        """Return the trace made of the chunks that a listener has kept."""
-        return Trace(
+        """Return the trace made of the chunks that a listener has kept. Where not all CTAs run, those that do are numbered anew."""
+        found = Trace(
             kernel=self.kernel,
             events=np.concatenate(events) if events else np.zeros(0, EVENT),
             lanes=np.concatenate(lanes) if lanes else np.zeros((0, 32), np.int64),
@@ -616,6 +623,7 @@ class Machine:
             ctas=self.tables["cta_info"].copy(),
             cycles=self.cycles,
         )
+        return found if self.launch.stride == 1 else representative.renumbered(found)
 
     @property
     def cycles(self) -> int:

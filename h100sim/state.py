@@ -371,6 +371,7 @@ CONTEXT = np.dtype(
         ("l2_bytes", "i8"),
         ("l2_lines", "i8"),
         ("n_ctas", "i8"),
+        ("cluster_stride", "i8"),
         ("grid_x", "i8"),
         ("grid_y", "i8"),
         ("grid_z", "i8"),

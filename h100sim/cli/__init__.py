@@ -166,11 +166,13 @@ def run(
     trace: Annotated[Path | None, typer.Option(help="Save the trace here (.h1t).")] = None,
     perfetto: Annotated[Path | None, typer.Option(help="Save a Perfetto trace here (.pftrace).")] = None,
     save: Annotated[list[str] | None, typer.Option(help="Save array INDEX of the outputs: 0=c.npy.")] = None,
+    sms: Annotated[str, typer.Option(help="all, or representative: one SM's CTAs only, to estimate the time of all.")] = "all",
     serve: Annotated[bool, typer.Option("--serve/--no-serve", help="Serve the browser view afterwards.")] = False,
     port: Port = 8050,
     json: Json = False,
 ) -> int:
     """Run a program, or a kernel of a PTX file, and report cycles, waits, accuracy and hazards."""
+    from .. import representative
     from . import arguments, output
     from .target import execute
 
@@ -179,15 +181,22 @@ def run(
         wanted = arguments.saved_outputs(save or [], len(job.outputs))
         _require_folders(trace, perfetto, *(path for _, path in wanted))
         console = {} if json else {"console": print}
-        outcome = execute(job, progress, values=values, checks=checks, max_cycles=max_cycles, schedule=schedule, **console)
+        if sms != "all":
+            values = "none"
+        options = {"checks": checks, "max_cycles": max_cycles, "schedule": schedule, "sms": sms, **console}
+        outcome = execute(job, progress, values=values, **options)
         changes = selection.changes()
-        before = execute(selection.job(is_changed=False), values="none", checks="off", schedule=schedule) if changes else None
+        before = execute(selection.job(is_changed=False), values="none", checks="off", schedule=schedule, sms=sms) if changes else None
     _save(outcome, wanted, trace, perfetto)
     if json:
-        extra = {} if before is None else {"what_if": {"changes": changes, "cycles_before": before.run.cycles}}
+        extra: dict[str, Any] = {} if before is None else {"what_if": {"changes": changes, "cycles_before": before.run.cycles}}
+        if sms != "all":
+            extra["estimate"] = {"ctas": len(outcome.run.ctas), "known_errors_percent": representative.COMPARED}
         output.as_json({**output.outcome_json("run", job, outcome), **extra})
     else:
         print(output.outcome_text(outcome, with_report=True), flush=True)
+        if sms != "all":
+            print("\n" + representative.as_text(outcome.run.trace), flush=True)
         if before is not None:
             print("\n" + output.difference_text(before, outcome, changes), flush=True)
     if serve:

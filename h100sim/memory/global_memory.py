@@ -59,6 +59,11 @@ class GlobalMemory:
         self._cursor = base
 
     @property
+    def used_bytes(self) -> int:
+        """The bytes of the live allocations."""
+        return int((self.ends - self.starts).sum())
+
+    @property
     def allocations(self) -> tuple[Allocation, ...]:
         """The live allocations in order of address."""
         return tuple(self._live)

@@ -1,0 +1,103 @@
+"""One SM for the whole GPU: the CTAs that one SM (or the SMs of one cluster) gets, wave after wave, with its share of L2 and HBM.
+
+CTAs go to SMs in the order of the grid, one each before a second one, so the first SM gets every n-th cluster and never fewer than
+another one: how long it takes is the estimate of the whole launch. It is good where the CTAs of a wave do the same work. What it cannot
+show: CTAs that are longer on other SMs, how bursts of all SMs meet in L2 and HBM, and in which order lines leave L2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .devices import DeviceModel
+from .errors import UsageError
+from .ptx.module import Instruction
+from .trace import Event, Trace
+from .words import counted
+
+if TYPE_CHECKING:
+    from .machine import Launch, Machine
+
+#: Error of the estimate in percent of what the whole GPU takes, both on h100-sxm with ``values="none"``. Measured: this simulator;
+#: tests/test_representative.py repeats some.
+COMPARED: dict[str, float] = {
+    "gemm_4_pipeline 2048^3": -0.06,
+    "gemm_5_two_consumers 2048^3": -0.84,
+    "gemm_6_multicast 2048^3": -0.18,
+    "gemm_8_tma_store 2048^3": -1.65,
+    "gemm 2048^3": -0.49,
+    "gemm_5_two_consumers 4096x4096x1024": -2.26,
+}
+
+
+def machine(build: Callable[[Launch, DeviceModel], Machine], launch: Launch, model: DeviceModel, used_bytes: int) -> Machine:
+    """Return the machine that runs the sample of a launch. ``used_bytes``: what is allocated in global memory.
+
+    What fits into L2 is there when the launch starts. Else the SMs share what one of them has fetched: the sample runs a first time
+    for what it fetches. Assumed: the launch reads what is allocated once, and each of its SMs fetches as much as the sample.
+    """
+    cluster = int(np.prod(launch.cluster))
+    stride = max(1, model.sms // cluster)
+    active = min(stride, int(np.prod(launch.grid)) // cluster) * cluster
+    launch = replace(launch, stride=stride)
+    small = replace(model, sms=cluster)
+    users = 1.0
+    if used_bytes > model.memory.l2_bytes:
+        first = build(replace(launch, trace_level=0), _with_share(small, cluster / active, 1.0))
+        first.start()
+        first.run()
+        users = max(1.0, int(first.context["l2_filled"]) * active / cluster / used_bytes)
+    return build(launch, _with_share(small, cluster / active, users))
+
+
+def _with_share(model: DeviceModel, share: float, users: float) -> DeviceModel:
+    """Return a device with a share of L2 and HBM, each fetched line of which so many SMs use."""
+    memory = model.memory
+    l2, hbm = memory.l2_bytes_per_cycle * share, memory.hbm_bytes_per_cycle * min(1.0, share * users)
+    return replace(model, memory=replace(memory, l2_bytes_per_cycle=l2, hbm_bytes_per_cycle=hbm))
+
+
+def require_independent(instructions: Sequence[Instruction]) -> None:
+    """Raise UsageError for a kernel whose CTAs may wait for each other: one that reads global memory in ways that only another
+    CTA's write makes sense of (an atomic operation with a result, an acquire, a volatile or relaxed load)."""
+    for instruction in instructions:
+        words = {instruction.base, *instruction.opcode.split(".")}
+        if words & {"shared", "shared::cta", "shared::cluster", "local", "const", "param"}:
+            continue
+        strong = words & {"acquire", "relaxed", "volatile"} and not words & {"cta", "cluster"}
+        if instruction.base == "atom" or (instruction.base == "ld" and strong):
+            raise UsageError(
+                "sms must be all for a kernel whose CTAs may wait for each other through global memory, "
+                f"not representative ({instruction.opcode} in line {instruction.line})"
+            )
+
+
+def renumbered(trace: Trace) -> Trace:
+    """Return the trace of a sample with its CTAs and warps numbered from 0 on, in the order of the grid. Those that did not run,
+    whose SM is -1, are left out."""
+    ran = trace.ctas["sm"] >= 0
+    warps_ran = np.repeat(ran, len(trace.warps) // max(len(ran), 1))
+    cta, warp = np.cumsum(ran) - 1, np.cumsum(warps_ran) - 1
+    events, ctas, warps = trace.events.copy(), trace.ctas[ran], trace.warps[warps_ran]
+    for name, number in (("cta", cta), ("warp", warp)):
+        events[name] = np.where(events[name] >= 0, number[events[name]], -1)
+    owned = events["kind"] == Event.MBARRIER_INITIALISED
+    events["b"][owned] = cta[events["b"][owned]]
+    ctas["cta"], warps["cta"] = np.arange(len(ctas)), cta[warps["cta"]]
+    return replace(trace, events=events, ctas=ctas, warps=warps)
+
+
+def as_text(trace: Trace) -> str:
+    """Return what ran and what is known of the error of the estimate."""
+    ran, grid = len(trace.ctas), int(np.prod(trace.kernel.grid))
+    known = ", ".join(f"{name} {error:+.1f} %" for name, error in COMPARED.items())
+    low, high = min(COMPARED.values()), max(COMPARED.values())
+    return (
+        f"An estimate: {ran:,} of {grid:,} CTAs ran, those of {counted(len(np.unique(trace.ctas['sm'])), 'SM')}. Against all SMs its error "
+        f"is known to be {low:+.1f} % to {high:+.1f} % for kernels whose CTAs do equal work ({known}); CTAs of unequal work are not "
+        "represented by those of one SM. --sms all runs them all."
+    )
