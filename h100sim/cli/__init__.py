@@ -186,7 +186,8 @@ def run(
         options = {"checks": checks, "max_cycles": max_cycles, "schedule": schedule, "sms": sms, **console}
         outcome = execute(job, progress, values=values, **options)
         changes = selection.changes()
-        before = execute(selection.job(is_changed=False), values="none", checks="off", schedule=schedule, sms=sms) if changes else None
+        options |= {"checks": "off", "max_cycles": None}
+        before = execute(selection.job(is_changed=False), values="none", **options) if changes else None
     _save(outcome, wanted, trace, perfetto)
     if json:
         extra: dict[str, Any] = {} if before is None else {"what_if": {"changes": changes, "cycles_before": before.run.cycles}}

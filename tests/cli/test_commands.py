@@ -262,6 +262,15 @@ WRITE:
 )
 
 
+def test_one_sm_for_all_says_that_it_is_an_estimate(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["run", "gemm_5_two_consumers", "--set", "m=4096", "--set", "n=2048", "--set", "k=64", "--sms", "representative"]
+    assert execute_command(words) == 0
+    assert "An estimate: 2 of 256 CTAs ran, those of 1 SM." in capsys.readouterr().out
+    status, found = answer(words, capsys)
+    assert status == 0 and found["estimate"]["ctas"] == 2 and found["accuracy"] is None
+    assert sum(share["cycles"] for share in found["critical_path"]["shares"]) == found["cycles"]
+
+
 def test_check_schedules_names_the_smallest_seed_that_goes_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     launch = ["check", ptx_file(tmp_path, UNORDERED), "--grid", "1", "--block", "64", "--arg", "zeros:i32:1"]
     assert answer(launch, capsys)[0] == 0
