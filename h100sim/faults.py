@@ -87,8 +87,13 @@ SETMAXNREG = _fault(
 )
 STACK_OVERFLOW = _fault(
     OutOfRange,
-    "stack of a lane must be at most {a:,} bytes, not {b:,} (does a function call itself for ever?)",
+    "stack of a lane must be at most {a:,} bytes, not {b:,} (does a function call itself for ever, or take too much with alloca?)",
     "Local State Space",
+)
+STACK_POINTER = _fault(
+    OutOfRange,
+    "stack pointer must be between the function's frame and the stack's end at {b:#x}, not {a:#x}",
+    "Stack Manipulation Instructions",
 )
 BRANCH_INDEX = _fault(IllegalInstruction, "{op} index must be from 0 to {more}, not {a}", "brx.idx", lambda m, a, b, c: b - 1)
 CALL_TARGET = _fault(

@@ -10,6 +10,8 @@ that is decided here, too:
   it, and an address taken there is a local one.
 - *Recursion.* Registers belong to a function, not to a call. Where a call may come back to its own function, it keeps the
   registers of its lanes in the frame until it returns.
+- *Memory that a function takes* (``alloca``) lies at the other end of the stack. How much it is stands in the hidden register
+  ``%dynamic``, which every call keeps, so that a return gives it back.
 - *Returns.* A ``ret`` of a function is a branch to its one return record, where its lanes meet.
 - *Indirect calls.* The candidates are the functions of the module whose address is taken and whose signature fits.
 
@@ -53,6 +55,7 @@ from .ptx.types import SIZES
 #: Bytes of a frame's header: the instruction to return to and the caller's frame.
 HEADER_BYTES = 16
 _FRAME_ALIGN = 16
+_STACK = ("alloca", "stacksave", "stackrestore")
 _CALL = 'PTX ISA 9.1, "Control Flow Instructions: call"'
 
 
@@ -83,7 +86,8 @@ class Call:
 class Linked:
     """The flat ``function``. ``joins`` holds, for every instruction, where a branch's lanes meet again (-1: nowhere);
     ``calls`` and ``jumps`` (targets of ``brx.idx``) by instruction. ``offsets`` places what the entry declares in its frame of
-    ``frame_bytes``; ``stack_bytes`` suffice for every chain of calls without recursion."""
+    ``frame_bytes``; ``stack_bytes`` suffice for every chain of calls without recursion.
+    ``dynamic`` holds what a lane has taken with ``alloca``, None where nothing does."""
 
     function: Function
     joins: list[int]
@@ -94,6 +98,7 @@ class Linked:
     frame_bytes: int
     stack_bytes: int
     is_recursive: bool
+    dynamic: Register | None = None
 
 
 @dataclass
@@ -148,11 +153,14 @@ class _Linker:
             part.first_register = count
             count += len(part.function.registers)
         self.frame = Register(count, "%frame", "b64")
+        takes = any(i.base in _STACK for part in self.parts.values() for i in part.function.instructions)
+        self.dynamic = Register(count + 1, "%dynamic", "b64") if takes else None
         self.recursive = {n for n, found in self.callees.items() if any(component[other] == component[n] for other in found)}
         self.component = component
         align = max(_alignment(part.function) for part in self.parts.values())
         for name, part in self.parts.items():
-            _lay_out(part, self._registers(part) if name in self.recursive else (), align)
+            kept = self._registers(part) if name in self.recursive else ()
+            _lay_out(part, (*kept, *self._hidden()[1:]), align)
         self._place()
         for part in self.parts.values():
             self._write(part)
@@ -163,8 +171,12 @@ class _Linker:
         return Linked(
             self._flat(), self.joins, self.calls, self.jumps, self.frame, root.offsets, root.frame_bytes,
             _deepest(graph, component, {name: part.frame_bytes for name, part in self.parts.items()}, self.root.name),
-            bool(self.recursive),
+            bool(self.recursive), self.dynamic,
         )  # fmt: skip
+
+    def _hidden(self) -> tuple[Register, ...]:
+        """Return the registers that the machine needs beside those of the text: ``%frame``, then ``%dynamic`` if there is any."""
+        return (self.frame, self.dynamic) if self.dynamic else (self.frame,)
 
     # --- what is reached ----------------------------------------------------------------------------------------------
 
@@ -322,6 +334,10 @@ class _Linker:
             return replace(instruction, operands=(self._operand(part, instruction, instruction.operands[0]),), guard=guard)
         if instruction.base == "ret" and not part.is_root:
             return replace(instruction, base="bra", operands=(Label(f"{part.prefix}return", part.return_at),), guard=guard)
+        if self.dynamic and instruction.base in _STACK:
+            given = (self._operand(part, instruction, operand) for operand in instruction.operands)
+            hidden = (Reg(self.dynamic), Reg(self.frame), Imm(part.frame_bytes))
+            return replace(instruction, operands=(*given, *hidden), guard=guard)
         if part.is_root and not part.offsets and not part.function.variables:
             return instruction
         if instruction.base in ("mov", "cvta") and self._in_frame(part, instruction.operands[-1]) and not part.is_root:
@@ -403,7 +419,7 @@ class _Linker:
                 elif part.is_root:
                     variables.append(replace(variable, space="local") if variable.space == "param" else variable)
         return replace(
-            root, registers=(*registers, self.frame), instructions=tuple(self.code), labels=labels, variables=tuple(variables)
+            root, registers=(*registers, *self._hidden()), instructions=tuple(self.code), labels=labels, variables=tuple(variables)
         )
 
     # --- calls --------------------------------------------------------------------------------------------------------
@@ -428,10 +444,11 @@ class _Linker:
         for slot, _ in given:
             if slot.operand is not None and not isinstance(slot.operand, Reg):
                 raise self._refuse(instruction, "result of call must be a register or a .param variable, not a constant")
+        may_return_here = any(self.component[n] == self.component[function.name] for n in names)
         self.calls[len(self.code)] = Call(
             tuple(taken),
             tuple(given),
-            part.kept if any(self.component[n] == self.component[function.name] for n in names) else (),
+            part.kept if may_return_here else tuple(k for k in part.kept if k[0] is self.dynamic),
             tuple((self.numbers[n], self.parts[n].start, self.parts[n].frame_bytes) for n in names),
             part.frame_bytes,
             "" if names else known,

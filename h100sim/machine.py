@@ -130,7 +130,7 @@ class Machine:
         slots = max(slots // cluster, 1) * cluster
         shared_size = program.dynamic_shared_offset + launch.shared_bytes
         local_bytes = program.local_bytes
-        if program.linked.is_recursive:
+        if program.linked.is_recursive or program.linked.dynamic:
             local_bytes += max(_LEAST_STACK_BYTES, min(_STACK_BYTES, _STACKS_BYTES // (slots * warps * 32))) // 512 * 512
         stride = (shared_size + 1023) & ~1023
         for name, value in {

@@ -21,7 +21,7 @@ from .compile_ahead import compile_ahead
 from .devices import DeviceModel, Issue
 from .engine import FILLS, RANK, WIDE_RANK
 from .errors import PtxError, Where
-from .isa import calls, collective, control, lane  # noqa: F401  (registers its instructions)
+from .isa import calls, collective, control, lane, stack  # noqa: F401  (registers its instructions)
 from .isa.machine import NEGATED, PREDICATE, WIDE, MachineOp, lowering_of
 from .isa.operands import wrong_immediate, wrong_operand
 from .isa.refused import is_refused, reason_of

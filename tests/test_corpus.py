@@ -419,3 +419,18 @@ def test_sums_over_distributed_shared_memory():
     x, y = random().integers(-99, 99, 8 * 64).astype(np.int32), np.zeros(8, np.int32)
     run("hopper", "cluster_sum", 8, 64, x, y)
     assert np.array_equal(y, x.reshape(8, 64).sum(1))
+
+
+def test_memory_taken_from_the_stack():
+    x, y = np.arange(32 * 7, dtype=np.int32), np.zeros(32 * 7, np.int32)
+    run("stack", "reverse", 1, 32, x, y, np.int32(7))
+    assert np.array_equal(y.reshape(32, 7), x.reshape(32, 7)[:, ::-1])
+    with pytest.raises(h100sim.OutOfRange, match="stack of a lane must be at most 65,552 bytes, not 4,194,320"):
+        run("stack", "reverse", 1, 32, x, y, np.int32(1 << 20))
+
+
+def test_a_return_gives_memory_of_the_stack_back():
+    sums = np.zeros(32, np.int32)
+    run("stack", "nested", 1, 32, sums)
+    n = np.arange(32) % 8
+    assert np.array_equal(sums, 40 * n * (n + 1) * (n + 2) // 6)

@@ -97,7 +97,7 @@ def _push_frame(ctx, regs, ops, words, lane, frame_op, bytes_):
 
 def call_function(regs, mask, ops, ctx):
     """imm0: number of rows; imm1: bytes of the caller's frame; imm2: 1 for an indirect call; imm3: the row of %frame, behind which
-    is that of the target of an indirect call."""
+    is that of the target of an indirect call; imm4: the row of %dynamic, 0 if nothing takes memory from the stack."""
     c = S.context(ctx)
     ins = current(ctx)
     words = i32(ops + 4 * ins.imm0, _MANY)
@@ -121,6 +121,8 @@ def call_function(regs, mask, ops, ctx):
     for lane in range(32):
         if (taken >> lane) & 1:
             depth = get(regs, frame_op, lane) + ins.imm1 + bytes_
+            if ins.imm4 > 0:
+                depth += get(regs, operand(ops, ins.imm4), lane)
             if depth > c.local_bytes:
                 return fail(ctx, faults.STACK_OVERFLOW, c.local_bytes, depth, lane)
             _push_frame(ctx, regs, ops, words, lane, frame_op, bytes_)
@@ -218,7 +220,8 @@ def lower_call(instruction: Instruction, environment: Environment) -> MachineOp:
         return MachineOp(call_device_function, results, arguments, pipe="alu")
     # %frame changes with every call: it is in no scoreboard, like the condition code.
     rows = len(results) + len(arguments) + 2 + len(call.kept)
-    integers = (rows, call.frame_bytes, int(target is not frame), len(results) + len(arguments))
+    dynamic = rows - 1 if environment.linked.dynamic else 0  # the last of what is kept
+    integers = (rows, call.frame_bytes, int(target is not frame), len(results) + len(arguments), dynamic)
     unscored = (frame, target, *(Reg(register) for register, _, _ in call.kept))
     return MachineOp(call_function, results, arguments, integers, pipe="alu", unscored=unscored, words=_words(call))
 

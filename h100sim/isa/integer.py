@@ -156,3 +156,17 @@ def _dot(op: Opcode, function: str) -> Operation:
     signs = f"{a_type == 's32'}, {b_type == 's32'}"
     body = f"int64({function}(uint32(a), uint32(b), {signs})) + int64(c)"
     return Operation((result,), (a_type, b_type, result), (body,), "imad")
+
+
+@lane_instruction("vabsdiff4.u32.[u32.u32|s32.s32][.sat|.add|]")
+def vabsdiff4(op: Opcode) -> Operation:
+    """The absolute differences of four bytes, which always fit a byte; .add: their sum and c."""
+    is_signed = op.parts[1] == "s32"
+    let = []
+    for k in range(4):
+        for name, source in (("x", "a"), ("y", "b")):
+            byte = f"int64(uint32({source}) >> uint32({8 * k}) & uint32(255))"
+            let.append(f"{name}{k} = ({byte} ^ int64(128)) - int64(128)" if is_signed else f"{name}{k} = {byte}")
+    differences = [f"abs(x{k} - y{k})" for k in range(4)]
+    terms = ["int64(uint32(c))", *differences] if op.has("add") else [f"({d} << int64({8 * k}))" for k, d in enumerate(differences)]
+    return Operation(("u32",), ("b32", "b32", "b32"), (f"uint32({' + '.join(terms)})",), "alu", tuple(let))

@@ -9,7 +9,6 @@ _LATER = "must be one that sm_90a has, not {opcode}, which needs sm_100 or later
 _TEXTURE = "must be one that is simulated, not {opcode}: textures and surfaces are not"
 _VIDEO = "must be one that is simulated, not {opcode}: video instructions are not"
 _SEVERAL = "must be one that is simulated, not {opcode}: memory of several GPUs (multimem) is not"
-_STACK = "must be one that is simulated, not {opcode}: a stack that grows is not"
 _RUNTIME = "must be one that is simulated, not {opcode}: access properties of the runtime are not"
 _SYNC = "must have .sync, not be {opcode}: sm_70 and later have no other form"
 
@@ -17,10 +16,10 @@ _SYNC = "must have .sync, not be {opcode}: sm_70 and later have no other form"
 _REASONS = {
     **dict.fromkeys(("tcgen05", "clusterlaunchcontrol", "st.bulk"), _LATER),
     **dict.fromkeys(("tex", "tld4", "txq", "suld", "sust", "sured", "suq", "istypep"), _TEXTURE),
-    **{f"v{name}{count}": _VIDEO for name in ("add", "sub", "avrg", "absdiff", "min", "max", "set") for count in ("", "2", "4")},
-    **dict.fromkeys(("vshl", "vshr", "vmad"), _VIDEO),
+    **{f"v{name}{count}": _VIDEO for name in ("add", "sub", "avrg", "absdiff", "min", "max", "set") for count in ("", "2", "4")
+       if name + count != "absdiff4"},
+    **dict.fromkeys(("vshl", "vshr", "vmad", "vabsdiff4.s32", "vabsdiff4.u32.u32.s32", "vabsdiff4.u32.s32.u32"), _VIDEO),
     "multimem": _SEVERAL,
-    **dict.fromkeys(("alloca", "stacksave", "stackrestore"), _STACK),
     "createpolicy.cvt": _RUNTIME,
     **dict.fromkeys(("shfl", "vote"), _SYNC),
 }
@@ -29,7 +28,7 @@ _REASONS = {
 def reason_of(opcode: str) -> str:
     """Return why an instruction that no table has is refused, as a sentence that names it."""
     parts = opcode.split(".")
-    for n in (2, 1):
+    for n in (4, 2, 1):
         if reason := _REASONS.get(".".join(parts[:n])):
             return "instruction " + reason.format(opcode=opcode)
     return f"instruction {opcode} is not supported"
@@ -38,4 +37,4 @@ def reason_of(opcode: str) -> str:
 def is_refused(opcode: str) -> bool:
     """Is an instruction refused by name, whatever its modifiers?"""
     parts = opcode.split(".")
-    return any(".".join(parts[:n]) in _REASONS for n in (2, 1)) and "sync" not in parts
+    return any(".".join(parts[:n]) in _REASONS for n in (4, 2, 1)) and "sync" not in parts

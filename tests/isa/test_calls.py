@@ -287,3 +287,17 @@ def test_a_debugger_steps_back_through_calls():
         pass
     debugger.session.write_back()
     assert set(out.tolist()) == {120}
+
+
+def test_stack_pointer_is_saved_and_restored():
+    body = """.reg .b64 before, after, back, address; .reg .b32 %r_value, x; .reg .pred ok;
+    mov.u32 x, %tid.x; add.u32 x, x, 1; cvt.u64.u32 address, x;
+    stacksave.u64 before; alloca.u64 address, address, 32; st.local.u8 [address], 7;
+    and.b64 address, address, 31; stackrestore.u64 before; stacksave.u64 back; alloca.u64 after, 8; sub.u64 after, before, after;
+    setp.eq.u64 ok, back, before; selp.u32 %r_value, 100, 0, ok; cvt.u32.u64 x, after; add.u32 %r_value, %r_value, x;
+    cvt.u32.u64 x, address; add.u32 %r_value, %r_value, x;"""
+    out = zeros(32)
+    launch(entry("u64 out", body + STORE_THREAD + "ret;"), (out,))
+    assert (out == 108).all()
+    with pytest.raises(h100sim.OutOfRange, match="stack pointer must be between the function's frame and the stack's end"):
+        launch(entry("u64 out", ".reg .b64 a; mov.u64 a, 0x100000; stackrestore.u64 a; ret;"), (out,))

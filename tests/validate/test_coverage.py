@@ -28,7 +28,7 @@ REFUSED_HERE = re.compile(
     r"|mov\.\w+ \w, %(pm|reserved_smem_offset_[01])"
 )
 #: Opcodes of real kernels that are refused.
-REFUSED_IN_THE_WILD = {"alloca.u64", "vabsdiff4.u32.u32.u32"}
+REFUSED_IN_THE_WILD: set[str] = set()
 
 
 def test_the_page_is_current():

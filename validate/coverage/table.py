@@ -50,6 +50,7 @@ _UNITS = {
     "collective": "issue",
     "control": "issue",
     "calls": "issue",
+    "stack": "issue",
     "linker": "issue",
 }
 
