@@ -193,6 +193,7 @@ class Access(IntEnum):
     ACQUIRE = 16
     VOLATILE = 32
     ASYNC = 64  # cp.async, st.async: performed later by an asynchronous agent of the generic proxy
+    UNCHANGED = 128  # a store of the bytes that were there
 
 
 class Fence(IntEnum):

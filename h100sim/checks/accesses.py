@@ -31,6 +31,7 @@ from .strands import Strand, lanes_in_conflict
 
 _READ, _WRITE, _ATOMIC = int(Access.READ), int(Access.WRITE), int(Access.ATOMIC)
 _RELEASE, _ACQUIRE, _ASYNC = int(Access.RELEASE), int(Access.ACQUIRE), int(Access.ASYNC)
+_UNCHANGED = int(Access.UNCHANGED)
 _ANY_STRONG = _ATOMIC | _RELEASE | _ACQUIRE | int(Access.VOLATILE)
 #: What completes on an mbarrier; all else completes with its bulk group.
 _LOADS = frozenset((
@@ -61,6 +62,8 @@ def memory(launch: Launch, e: Happening) -> None:
     flags = e.d & (_READ | _WRITE)
     if is_strong := bool(e.d & _ANY_STRONG):
         flags |= t.STRONG
+    elif e.d & _UNCHANGED:
+        flags |= t.UNCHANGED
     addresses = launch.lanes[e.a - launch.lanes_start]
     if e.op >= 0:
         _tensor_map_read(launch, e, int(addresses[addresses >= 0][0]))

@@ -155,6 +155,8 @@ def _relation(x, y, k):
     if not (before | after) & t.WRITE or both_strong:
         same = x[t.WARP] == y[t.WARP] and before == after and x[t.COLUMN] == y[t.COLUMN] and x[t.LANES] == y[t.LANES]
         return _SUBSUMED if same else _APART
+    if after & t.UNCHANGED and k[_STRICT] == 0 and before & (t.READ | t.WRITE | t.ASYNC_PROXY | t.CP_ASYNC) == t.WRITE:
+        return _APART  # two warps store the same value: whoever comes last, the bytes are the same
     needed = x[t.VALUE]
     crosses = after & t.ASYNC_PROXY and not before & t.ASYNC_PROXY
     is_fenced = True

@@ -28,7 +28,7 @@ FLAGS, WARP, CLUSTER, COLUMN, VALUE, OPERATION, EVENT, PC, CTA, TIME, KEPT, NEXT
 ENTRY_COLUMNS = 15
 
 # Flags of an entry.
-READ, WRITE, STRONG, ASYNC_PROXY, TENSORMAP, MBARRIER_WORD, WGMMA, TMA, CP_ASYNC, IN_SHARED = (1 << k for k in range(10))
+READ, WRITE, STRONG, ASYNC_PROXY, TENSORMAP, MBARRIER_WORD, WGMMA, TMA, CP_ASYNC, IN_SHARED, UNCHANGED = (1 << k for k in range(11))
 
 # Columns of a finding: what, where, how often, then the two accesses (WARP, PC, CTA, EVENT, TIME, FLAGS, OBJECT
 # each), then two integers that depend on what it is.

@@ -44,6 +44,7 @@ from ..trace import Access, Event
 
 _MEMORY, _BANK_CONFLICT = int(Event.MEMORY), int(Event.BANK_CONFLICT)
 _READ, _WRITE, _ATOMIC = int(Access.READ), int(Access.WRITE), int(Access.ATOMIC)
+_UNCHANGED = int(Access.UNCHANGED)
 _RELEASE, _ACQUIRE, _VOLATILE = int(Access.RELEASE), int(Access.ACQUIRE), int(Access.VOLATILE)
 
 _SPACES = ("global", "shared", "local", "const", "param")
@@ -299,6 +300,8 @@ def store(regs, mask, ops, ctx):
                 data[b] = byte
     if kind != LOCAL:
         c.progress += changed != 0
+    if changed == 0:
+        access |= _UNCHANGED
     if kind == SHARED:
         shared_time(ctx, regs, ops, 0, offset, mask, total, False, STORE)
         record(ctx, regs, ops, 0, offset, mask, total, space, access)
@@ -428,7 +431,12 @@ def lower_store(instruction: Instruction, environment: Environment) -> MachineOp
 
 @machine_instruction("cvta")
 def lower_cvta(instruction: Instruction, environment: Environment) -> MachineOp:
-    window = WINDOWS[space_name(instruction) or "global"]
+    space = space_name(instruction)
+    if not space:
+        raise refuse(instruction, f"state space of {instruction.opcode} must be given, not left out", environment)
+    if instruction.types != ("u64",):
+        raise refuse(instruction, f"type of {instruction.opcode} must be .u64, the size of an address", environment)
+    window = WINDOWS[space]
     if instruction.has("to"):
         window = -window
     source, offset = instruction.operands[1], 0

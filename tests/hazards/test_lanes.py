@@ -120,3 +120,19 @@ def test_a_mask_of_some_lanes_brings_those_together() -> None:
         return build(start=[*steps, "END:"])
 
     assert run(program(0xFFFF), 32).is_clean
+
+
+@pytest.mark.parametrize(("value", "kinds"), [("7", set()), ("%tid", {"race"})])
+def test_warps_that_store_the_same_value(value, kinds) -> None:
+    """Every warp stores the sum of a block: a race only in the strict reading, unless the values differ."""
+    program = build(start=[f"st.shared.u32 [%smem], {value};", f"st.global.u32 [%target], {value};"])
+    assert run(program, 64).kinds == kinds
+    assert run(program, 64, checks="strict").kinds == {"race"}
+
+
+def test_who_reads_what_several_warps_have_stored_must_wait_for_all_of_them() -> None:
+    def program(*between: str) -> str:
+        return build(start=["st.shared.u32 [%smem], 7;", *between, "ld.shared.u32 %r1, [%smem];"])
+
+    assert run(program("bar.warp.sync 0xffffffff;"), 64).kinds == {"race"}
+    assert run(program("bar.sync 0;"), 64).is_clean
