@@ -69,9 +69,9 @@ def lop3(op: Opcode) -> Operation:
 
 def _look_up_table(op: Opcode) -> int:
     operand = op.sources[3] if len(op.sources) > 3 else None
-    if not isinstance(operand, Imm) or not 0 <= operand.value <= 255:
-        raise PtxError(f"look-up table of {op.text} must be an immediate from 0 to 255, not {operand}")
-    return operand.value
+    if not isinstance(operand, Imm) or operand.kind != "int":
+        raise PtxError(f"look-up table of {op.text} must be an integer constant, not {operand}")
+    return operand.value & 0xFF  # Measured: ptxas 13.0 takes any integer and keeps its low byte
 
 
 def _sum_of_products(table: int) -> str:

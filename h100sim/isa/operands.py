@@ -14,6 +14,8 @@ from .lane_text import width_of_type
 #: Instructions that may read a special register; %clock and its kin only mov.
 _READ_SPECIALS = ("mov", "cvt")
 _TAKE_NOTHING = ("ret", "exit", "trap", "brkpt")
+#: Instructions whose last type is not that of their constant: a fraction is a float.
+_FLOAT_FOR_BITS = ("createpolicy",)
 _SCOPES = ("cta", "cluster", "gpu", "sys")
 
 
@@ -24,6 +26,8 @@ def wrong_operand(instruction: Instruction) -> str:
         for operand in _atoms(instruction.operands):
             if isinstance(operand, Special) and operand.name != "WARP_SZ":
                 return f"operand of {base} must be a register or a constant, not the special register %{operand.name}"
+    if base not in _FLOAT_FOR_BITS and (wrong := _wrong_float(instruction)):
+        return wrong
     if base in _TAKE_NOTHING and instruction.operands and not instruction.has("return"):
         return f"operands of {base} must be none, not {len(instruction.operands)}"
     if base in ("ld", "ldu", "st"):
@@ -48,6 +52,22 @@ def wrong_immediate(operand: Imm, type_: str) -> str:
         return f"constant must be a floating-point one such as {operand.value}.0 for an operand of type .{type_}, not an integer"
     if operand.kind != "int" and type_[:1] in ("u", "s"):
         return f"constant must be an integer for an operand of type .{type_}, not a floating-point one"
+    return ""
+
+
+def _wrong_float(instruction: Instruction) -> str:
+    """A float constant is no integer, and untyped bits only of its own width: 0f3F800000 has 32 bits, 1.0 has 64."""
+    type_ = instruction.types[-1] if instruction.types else ""
+    if type_[:1] not in ("u", "s", "b", "p") or type_.startswith("bf"):
+        return ""
+    for operand in instruction.operands:
+        if not isinstance(operand, Imm) or operand.kind == "int":
+            continue
+        width = 32 if operand.kind == "f32" else 64
+        if not _is_untyped(type_):
+            return f"{instruction.base} {wrong_immediate(operand, 'u' + type_[1:])}"
+        if width != width_of_type(type_):
+            return f"constant of {instruction.opcode} must have as many bits as .{type_}, not the {width} of a floating-point one"
     return ""
 
 

@@ -45,6 +45,8 @@ _SPECIAL = re.compile(
 _COLOUR_TO_COMPONENT = {".r": ".x", ".g": ".y", ".b": ".z", ".a": ".w"}
 _STARTS_OF_CONSTANTS = frozenset("0123456789.+-~(")
 _SINK = Sink()
+#: Types of registers that may stand in front of ``+4`` as an operand. Measured: ptxas 13.0.
+_SUMMED = frozenset(f"{kind}{width}" for kind in "bus" for width in (16, 32, 64))
 _TABLES = (".branchtargets", ".calltargets", ".callprototype")
 
 
@@ -287,12 +289,13 @@ class Body:
                     continue
                 cursor.at -= 1
                 return operands
-            operands.append(self._operand())
+            operands.append(self._operand(bool(operands)))
             if texts[cursor.at] != ",":
                 return operands
             cursor.at += 1
 
-    def _operand(self) -> Operand:
+    def _operand(self, may_add: bool) -> Operand:
+        """Read one operand; ``may_add``: it may be a register and a constant, as a destination may not."""
         cursor = self.cursor
         token = cursor.token
         if token == "{":
@@ -300,10 +303,30 @@ class Body:
         if token == "[":
             return self._address()
         operand = self._atom()
+        if cursor.token == "+" and isinstance(operand, Reg) and may_add:
+            return self._sum(operand)
         if cursor.token == "|" and isinstance(operand, Reg | Sink):
             cursor.at += 1
             return Pair(operand, self._atom())
         return operand
+
+    def _sum(self, register: Reg) -> Reg:
+        """Read ``+4`` behind a register: the sum is computed in front of the instruction, as ptxas does."""
+        cursor, at = self.cursor, self.cursor.at
+        type_ = register.register.type
+        if type_ not in _SUMMED:
+            raise cursor.error(f"register in front of + must be an integer of 16 to 64 bits, not one of type .{type_}")
+        cursor.at += 1
+        constant = Imm(parse_integer(cursor, "constant behind a register"))
+        name = f"%sum{len(self.instructions)}_{at}"
+        found = self.names.declare_register(name, type_, 1)
+        assert isinstance(found, Reg), "one register has no components"
+        opcode = f"add.u{8 * SIZES[type_]}"
+        line, column = cursor.tokens.position(at)
+        self.instructions.append(
+            Instruction(opcode, *split_opcode(opcode), (found, register, constant), None, line, column, self.source)
+        )
+        return found
 
     def _atom(self) -> Operand:
         """Read a register, constant, special register, symbol with an offset, or sink."""

@@ -23,6 +23,8 @@ def decode(statement: str) -> None:
         "ld.global.b32 d, [a];", "st.global.b16 [a], f;", "st.global.f32 [a], a;", "ld.global.u32 x2, [a];", "ld.global.u8 r, [a];",
         "ld.global.b128 w, [a];", "st.global.f32 [a], 1.0;", "mov.b32 r, 0f3F800000;", "and.b32 r, r, 0f3F800000;", "fence.sc.cta;",
         "ret.uni;", "barrier.cluster.arrive.aligned;", "add.f32 f, f, 0d3FF0000000000000;", "st.global.u64 [a], 5;",
+        "mov.b64 a, 1.0;", "st.global.b64 [a], 1.0;", "lop3.b32 r, r, q, r2, 256;", "lop3.b32 r, r, q, r2, -1;", "st.global.b32 [a], r+4;",
+        "createpolicy.fractional.L2::evict_last.b64 a, 0f3F800000;", "st.shared.v2.b32 [r], {1.0, q};", "setp.lt.u32 p, r+4, q;",
         "mov.b32 {h, _}, r;", "mov.v2.b64 {a, b}, {b, a};", "mov.v4.u16 {h, h1, h2, h3}, {h1, h, h2, h3};",
     ],
 )  # fmt: skip
@@ -36,6 +38,14 @@ def test_what_ptxas_takes(statement):
         ("st.shared.u32 [s], %tid.x;", "operand of st must be a register or a constant, not the special register %tid.x"),
         ("add.u64 a, a, %clock64;", "not the special register %clock64"),
         ("bar.sync %tid.x;", "not the special register"),
+        ("add.s32 r, q, 1.5;", "add constant must be an integer for an operand of type .u32, not a floating-point one"),
+        ("and.b32 r, q, 1.0;", "constant of and.b32 must have as many bits as .b32, not the 64 of a floating-point one"),
+        ("st.global.b32 [a], 1.0;", "constant of st.global.b32 must have as many bits as .b32"),
+        ("cvta.to.shared.u32 r, q;", "type of cvta.to.shared.u32 must be .u64, the size of an address"),
+        ("cvta.u64 a, b;", "state space of cvta.u64 must be given, not left out"),
+        ("add.u32 r+4, r2, r3;", "operands of add must end with ;, not with +"),
+        ("fma.rn.f32 f, f, f+1, f;", "must be an integer of 16 to 64 bits, not one of type .f32"),
+        ("vabsdiff4.u32.s32.u32 r, q, r2, r3;", "video instructions are not"),
         ("mov.u32 r, 1.5;", "constant must be an integer for an operand of type .u32"),
         ("mov.f32 f, 1;", "constant must be a floating-point one such as 1.0 for an operand of type .f32"),
         ("fma.rn.f32 f, f, 1, f;", "constant must be a floating-point one"),
@@ -104,3 +114,29 @@ def test_statements_as_people_write_them(body, expected):
     run = launch(entry("u64 out", HEAD + "mov.u32 %t, %tid.x;\n" + body + STORE_THREAD), (out,))
     assert run.hazards == []
     assert out.tolist() == expected.tolist()
+
+
+def test_register_and_constant_as_an_operand():
+    body = """.reg .b32 %r_value, x, y; .reg .pred p; .reg .b64 a;
+    mov.u32 x, %tid.x; mov.u32 y, x+-3; setp.gt.s32 p, y+1, 4;
+    mul.lo.u32 %r_value, x+1, y+3; @p add.u32 %r_value, %r_value+100, 0x10;"""
+    out = zeros(32)
+    launch(entry("u64 out", body + STORE_THREAD + "ret;"), (out,))
+    x = np.arange(32)
+    assert np.array_equal(out, (x + 1) * x + np.where(x - 2 > 4, 116, 0))
+
+
+@pytest.mark.parametrize(("types", "dtype"), [("u32.u32.u32", np.uint8), ("u32.s32.s32", np.int8)])
+@pytest.mark.parametrize("form", ["", ".sat", ".add"])
+def test_absolute_differences_of_bytes(types, dtype, form):
+    body = f""".reg .b32 %r_value, i, p, q; .reg .b64 a, b, k;
+    mov.u32 i, %tid.x; mul.wide.u32 k, i, 4; ld.param.u64 a, [x]; ld.param.u64 b, [y]; add.u64 a, a, k; add.u64 b, b, k;
+    ld.global.u32 p, [a]; ld.global.u32 q, [b]; vabsdiff4.{types}{form} %r_value, p, q, i;"""
+    words = np.random.default_rng(5).integers(0, 1 << 32, (2, 32), dtype=np.uint32)
+    words[:, :2] = (0, 0x80FF7F00), (0x8000_7FFF, 0x7F00_80FF)
+    out = zeros(32)
+    launch(entry("u64 x, u64 y, u64 out", body + STORE_THREAD + "ret;"), (words[0].copy(), words[1].copy(), out))
+    a, b = (w.copy().view(dtype).astype(int).reshape(32, 4) for w in words)
+    difference = np.abs(a - b)
+    expected = difference.sum(1) + np.arange(32) if form == ".add" else difference.astype(np.uint8).view(np.uint32)[:, 0]
+    assert np.array_equal(out, expected)
