@@ -17,7 +17,7 @@ import numpy as np
 
 from . import state as S
 from .lanes import choose, jump, leave, let_go, new_node, part
-from .native import call, copy_bytes, fill_bytes, i32, i64, inner, jit, u32, unlocked
+from .native import call, copy_bytes, fill_bytes, i32, i64, inner, jit, load_i32, load_i64, store_i64, u32, unlocked
 from .services import ITEM_WARP, PRIORITY_WARP, WARPS_DELAYED, emit, enqueue, exchange, pop, push, wake, warp_delay
 from .trace import Cause, Event, Wait
 from .units.clusters import end_of_lanes, end_of_warp
@@ -359,10 +359,8 @@ def run_warp(ctx, w, popped):
     c = S.context(ctx)
     W = S.warps(ctx)[w]
     nodes, program = S.nodes(ctx), S.instructions(ctx)
-    slots = i32(c.slots, _MANY)
     scheduler_free, pipe_free = i64(c.scheduler_free, _MANY), i64(c.pipe_free, _MANY)
-    heap_time = i64(c.heap_time, _MANY)
-    ready = i64(W.ready, c.ready_slots)
+    slots, ready = c.slots, W.ready
     T = S.timing(ctx)
     W.queued = 0
     first = True
@@ -383,8 +381,9 @@ def run_warp(ctx, w, popped):
         t = start
         cause = 0
         for s in range(ins.slots, ins.slots + ins.inputs + ins.outputs):
-            if ready[slots[s]] > t:
-                t = ready[slots[s]]
+            there = load_i64(ready, load_i32(slots, s))
+            if there > t:
+                t = there
                 cause = _DEPENDENCY
         pipe = W.scheduler * S.N_PIPES + ins.pipe
         if ins.kind != S.LANE:
@@ -395,7 +394,7 @@ def run_warp(ctx, w, popped):
                 if pipe_free[p] - ins.slack > t and (p == pipe or p < W.scheduler * S.N_PIPES + S.ARITHMETIC_PIPES):
                     t = pipe_free[p] - ins.slack
                     cause = _PIPE
-        if (not first or t > popped) and c.heap_size > 0 and heap_time[0] <= t:
+        if (not first or t > popped) and c.heap_size > 0 and load_i64(c.heap_time, 0) <= t:
             W.queued = 1
             c.later = t
             return _LATER
@@ -475,7 +474,7 @@ def run_warp(ctx, w, popped):
         if ins.issue > 0:
             pipe_free[pipe] = max(pipe_free[pipe], t) + ins.issue
         for s in range(ins.slots + ins.inputs, ins.slots + ins.inputs + ins.outputs):
-            ready[slots[s]] = t + latency
+            store_i64(ready, load_i32(slots, s), t + latency)
         if status == S.S_NEXT or (status == S.S_EXITED and node.mask != 0):
             node.pc = pc + 1
             node.woken = 0
@@ -494,13 +493,12 @@ def run_warp(ctx, w, popped):
 
 @unlocked
 def run(ctx):
-    """Run until something needs Python: nothing left to do, only endless loops, a limit, a full trace buffer, an error, a host service."""
+    """Run until something needs Python: nothing left to do, endless loops, a limit, a full trace buffer, an error, a host service."""
     c = S.context(ctx)
-    heap_time = i64(c.heap_time, _MANY)
     # The warp that was run last and goes on later, which comes after the earliest item of the queue; -1: none.
     waiting = -1
     while c.heap_size > 0:
-        time = heap_time[0]
+        time = load_i64(c.heap_time, 0)
         stop = -1
         if time > c.until:
             stop = S.R_UNTIL

@@ -197,6 +197,42 @@ def call(typingctx, function, regs, mask, ops, ctx):
     return signature, codegen
 
 
+def _element(builder, type_, address, index):
+    """Return the pointer to an element of an array of integers at an address."""
+    return builder.gep(builder.inttoptr(address, type_.as_pointer()), [index])
+
+
+@intrinsic
+def load_i32(typingctx, address, index):
+    """Return element ``index``, not negative, of the int32s at an address: one instruction, which an index of an array is not."""
+
+    def codegen(context, builder, sig, args):
+        return builder.sext(builder.load(_element(builder, ir.IntType(32), *args)), ir.IntType(64))
+
+    return types.int64(types.int64, types.int64), codegen
+
+
+@intrinsic
+def load_i64(typingctx, address, index):
+    """The same of the int64s at an address."""
+
+    def codegen(context, builder, sig, args):
+        return builder.load(_element(builder, ir.IntType(64), *args))
+
+    return types.int64(types.int64, types.int64), codegen
+
+
+@intrinsic
+def store_i64(typingctx, address, index, value):
+    """Set element ``index``, not negative, of the int64s at an address."""
+
+    def codegen(context, builder, sig, args):
+        builder.store(args[2], _element(builder, ir.IntType(64), args[0], args[1]))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), codegen
+
+
 @intrinsic
 def copy_bytes(typingctx, target, source, size):
     """Copy bytes between two addresses that do not overlap. (Assigning slices would compile Numba's error messages.)"""

@@ -7,7 +7,7 @@ sequence), so a run is deterministic to the byte.
 from __future__ import annotations
 
 from . import state as S
-from .native import i64, inner
+from .native import inner, load_i64, store_i64
 from .trace import Event, Wait
 
 #: Kinds of queue item: a warp or an asynchronous operation of a unit.
@@ -21,69 +21,77 @@ LATE_CYCLES = 20_000
 
 _BLOCKED, _RESUMED = int(Event.BLOCKED), int(Event.RESUMED)
 _RECONVERGENCE = int(Wait.RECONVERGENCE)
-_MANY = 1 << 40
 
 
 @inner
 def push(ctx, time, priority, kind, index):
     """Put an item into the queue."""
     c = S.context(ctx)
-    times, keys, items = i64(c.heap_time, _MANY), i64(c.heap_key, _MANY), i64(c.heap_item, _MANY)
-    key = (priority << 56) | c.sequence
+    rise(ctx, c.heap_size, time, (priority << 56) | c.sequence, (kind << 32) | index)
     c.sequence += 1
-    i = c.heap_size
     c.heap_size += 1
-    while i > 0:
-        up = (i - 1) >> 1
-        if times[up] < time or (times[up] == time and keys[up] < key):
-            break
-        times[i], keys[i], items[i] = times[up], keys[up], items[up]
-        i = up
-    times[i], keys[i], items[i] = time, key, (kind << 32) | index
 
 
 @inner
 def pop(ctx):
     """Remove the earliest item and return it; its time is ``heap_time[0]`` before the call."""
     c = S.context(ctx)
-    times, keys, items = i64(c.heap_time, _MANY), i64(c.heap_key, _MANY), i64(c.heap_item, _MANY)
-    result = items[0]
+    result = load_i64(c.heap_item, 0)
     c.heap_size -= 1
     n = c.heap_size
-    sink(ctx, n, times[n], keys[n], items[n])
+    sink(ctx, n, load_i64(c.heap_time, n), load_i64(c.heap_key, n), load_i64(c.heap_item, n))
     return result
-
-
-@inner
-def sink(ctx, n, time, key, item):
-    """Put an item where the earliest of ``n`` was, and in order with the others."""
-    c = S.context(ctx)
-    times, keys, items = i64(c.heap_time, _MANY), i64(c.heap_key, _MANY), i64(c.heap_item, _MANY)
-    i = 0
-    while True:
-        child = 2 * i + 1
-        if child >= n:
-            break
-        other = child + 1
-        if other < n and (
-            times[other] < times[child] or (times[other] == times[child] and keys[other] < keys[child])
-        ):
-            child = other
-        if time < times[child] or (time == times[child] and key < keys[child]):
-            break
-        times[i], keys[i], items[i] = times[child], keys[child], items[child]
-        i = child
-    times[i], keys[i], items[i] = time, key, item
 
 
 @inner
 def exchange(ctx, time, priority, kind, index):
     """Put an item into the queue that comes later than the earliest one; remove that and return it: a push and a pop in one."""
     c = S.context(ctx)
-    result = i64(c.heap_item, _MANY)[0]
+    result = load_i64(c.heap_item, 0)
     sink(ctx, c.heap_size, time, (priority << 56) | c.sequence, (kind << 32) | index)
     c.sequence += 1
     return result
+
+
+@inner
+def sink(ctx, n, time, key, item):
+    """Put an item where the earliest of ``n`` was, and in order with the others: down to a leaf along what is earliest, without
+    branches that nobody could predict, and up from there, mostly not far."""
+    c = S.context(ctx)
+    times, keys = c.heap_time, c.heap_key
+    i, child = 0, 1
+    while child < n:
+        other = child + (child + 1 < n)
+        left, right = load_i64(times, child), load_i64(times, other)
+        child += (right < left) | ((right == left) & (load_i64(keys, other) < load_i64(keys, child)))
+        _move(ctx, child, i)
+        i = child
+        child = 2 * i + 1
+    rise(ctx, i, time, key, item)
+
+
+@inner
+def rise(ctx, i, time, key, item):
+    """Put an item into the free place ``i`` of the queue, or up from there where it comes before what is there."""
+    c = S.context(ctx)
+    while i > 0:
+        up = (i - 1) >> 1
+        before = load_i64(c.heap_time, up)
+        if before < time or (before == time and load_i64(c.heap_key, up) < key):
+            break
+        _move(ctx, up, i)
+        i = up
+    store_i64(c.heap_time, i, time)
+    store_i64(c.heap_key, i, key)
+    store_i64(c.heap_item, i, item)
+
+
+@inner
+def _move(ctx, source, target):
+    c = S.context(ctx)
+    store_i64(c.heap_time, target, load_i64(c.heap_time, source))
+    store_i64(c.heap_key, target, load_i64(c.heap_key, source))
+    store_i64(c.heap_item, target, load_i64(c.heap_item, source))
 
 
 @inner
@@ -181,7 +189,8 @@ def wake(ctx, w, n, time):
     node = S.nodes(ctx)[w * S.NODES_PER_WARP + n]
     node.state, node.woken = S.READY, 1
     W = S.warps(ctx)[w]
-    emit(ctx, time, _RESUMED, S.ctas(ctx)[W.cta].id, W.id, node.pc, node.mask, -1, node.wait, node.wait_object, time - node.since, 0)
+    waited = time - node.since
+    emit(ctx, time, _RESUMED, S.ctas(ctx)[W.cta].id, W.id, node.pc, node.mask, -1, node.wait, node.wait_object, waited, 0)
     if W.state == S.W_BLOCKED:
         W.node = n
         enqueue(ctx, w, time)
