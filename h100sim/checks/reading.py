@@ -8,7 +8,7 @@ import numpy as np
 
 from ..ptx.module import Imm, Instruction
 from . import registers
-from .arrivals import arriving
+from .arrivals import arriving, waiting
 from .launch import (
     PC_ALIGNED,
     PC_COLLECTIVE,
@@ -39,7 +39,8 @@ FOOTPRINTS_MAX, KERNELS_MAX = 1 << 14, 16
 class Reading:
     """``flags`` (PC_), ``counts`` of waits and member masks (``members``) by instruction; ``is_issue`` marks those whose
     issue matters, ``is_aligned`` those with .aligned, ``is_touching`` those that touch registers of wgmmas (``uses``), each
-    with a False behind the last for events without an instruction; ``arrivals`` are the instructions that arrive on mbarriers.
+    with a False behind the last for events without an instruction; ``arrivals`` and ``waits`` are the
+    instructions that arrive on mbarriers and that test them.
     ``footprints``: the spans of a wgmma's operand, by instruction, operand and descriptor, with their bytes."""
 
     instructions: tuple[Instruction, ...]
@@ -51,6 +52,7 @@ class Reading:
     is_aligned: np.ndarray
     is_touching: np.ndarray
     arrivals: frozenset[int]
+    waits: frozenset[int]
     footprints: dict[tuple[int, int, int], tuple[np.ndarray, int]] = field(default_factory=dict)
 
 
@@ -83,6 +85,7 @@ def _read(instructions: tuple[Instruction, ...]) -> Reading:
         np.array([*(f & PC_ALIGNED != 0 for f in flags), False], bool),
         np.append(uses.touching, False),
         frozenset(arriving(instructions)),
+        frozenset(waiting(instructions)),
     )
 
 

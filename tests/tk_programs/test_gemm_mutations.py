@@ -36,3 +36,20 @@ def test_nothing_is_reported_when_nothing_is_missing():
 def test_every_omission_is_noticed(call, occurrence, outcome):
     kernel = without(tk_programs.gemm, tk_programs.gemm.build(**CONFIG), call, occurrence)
     assert outcome & noticed(kernel, *tk_programs.gemm.inputs(1))
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        ("tk.wait(empty", "empty[0] is arrived on but nobody ever waits for it: what the arrival is for happens without it"),
+        (
+            "tk.warpgroup.arrive",
+            "empty[0] is waited for but nobody ever arrives on it: the wait passes only while empty[0] is fresh",
+        ),
+    ],
+)
+def test_what_a_short_run_does_not_need_is_missed_all_the_same(call, message):
+    """With as many stages as steps no slot is used again, and yet its release must not be forgotten."""
+    kernel = without(tk_programs.gemm, tk_programs.gemm.build(stages=4), call, 0)
+    kernel.run(*tk_programs.gemm.inputs(1))
+    assert [(hazard.kind, hazard.message) for hazard in kernel.last_run.hazards] == [("barrier-misuse", message)]
