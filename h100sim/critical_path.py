@@ -125,7 +125,8 @@ class _Naming:
             return Link(TENSOR_CORE, "wgmma", cta, start, end, places[1], places[1], int(kind == Event.WGMMA_STARTED))
         if kind in (Event.TMA_READ, Event.TMA_COMPLETED):
             copy = Copy(self.copies.get(int(b["op"]), Copy.TENSOR_STORE))
-            return Link(_COPIES.get(copy, "TMA stores"), copy.name.lower().replace("_", " "), cta, start, end, *[places[1]] * 2, 1)
+            what = copy.name.lower().replace("_", " ")
+            return Link(_COPIES.get(copy, "TMA stores"), what, cta, start, end, places[1], places[1], 1)
         if kind in (Event.MBARRIER_FLIPPED, Event.MBARRIER_COMPLETED_TX, Event.BARRIER_RELEASED):
             unit = "named barriers" if kind == Event.BARRIER_RELEASED else MBARRIERS
             return Link(unit, "arrival", cta, start, end, places[0], places[0], 1)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from .native import jit
 from .trace import Cause, Event, Trace, Wait
 
 _ARRIVALS = (Event.MBARRIER_ARRIVED, Event.MBARRIER_DROPPED, Event.MBARRIER_COMPLETED_TX)
@@ -210,11 +211,15 @@ def slack(found: Graph) -> np.ndarray:
     """Return by how many cycles each node could come later, all else as it was, without a later end of the launch."""
     left = found.time[-1] - found.time
     order = np.argsort(-found.source, kind="stable")
-    columns = (column[order].tolist() for column in (found.source, found.target, found.gap))
-    slacks = left.tolist()
-    for source, target, gap in zip(*columns, strict=True):
-        slacks[source] = min(slacks[source], slacks[target] + gap)
-    return np.array(slacks, np.int64)
+    _spread(found.source[order], found.target[order], found.gap[order], left)
+    return left
+
+
+@jit
+def _spread(source, target, gap, left):
+    """Lower what is left to each source to what its targets allow; edges are sorted by source, the last one first."""
+    for k in range(len(source)):
+        left[source[k]] = min(left[source[k]], left[target[k]] + gap[k])
 
 
 def _pairs(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -237,13 +242,18 @@ def _latest(
         return np.full(len(targets), -1, np.int64)
     theirs = (key if source_key is None else source_key)[sources].astype(np.int64)
     ours = (key[targets] if wanted is None else wanted).astype(np.int64)
-    _, number = np.unique(np.concatenate((theirs, ours)), return_inverse=True)
-    span = int(max(sources.max(), targets.max())) + 1
-    places = number[: len(sources)] * span + sources
-    order = np.argsort(places)
-    at = np.searchsorted(places[order], number[len(sources) :] * span + targets) - 1
-    hit = order[np.maximum(at, 0)]
-    return np.where((at >= 0) & (number[hit] == number[len(sources) :]), sources[hit], -1)
+    # In the order of keys, and of one key in that of rows; a node that is both comes first as a target.
+    rank = np.concatenate((sources * 2 + 1, targets * 2))
+    order = np.argsort(rank, kind="stable")
+    keys = np.concatenate((theirs, ours))
+    order = order[np.argsort(keys[order], kind="stable")]
+    is_source = order < len(sources)
+    last = np.maximum.accumulate(np.where(is_source, np.arange(len(order)), -1))
+    hit = order[np.maximum(last, 0)]
+    found = np.where((last >= 0) & (keys[hit] == keys[order]), sources[np.minimum(hit, len(sources) - 1)], -1)
+    result = np.empty(len(targets), np.int64)
+    result[order[~is_source] - len(sources)] = found[~is_source]
+    return result
 
 
 def _next(key: np.ndarray, targets: np.ndarray, sources: np.ndarray) -> np.ndarray:

@@ -183,7 +183,7 @@ def run(
         console = {} if json else {"console": print}
         if sms != "all":
             values = "none"
-        options = {"checks": checks, "max_cycles": max_cycles, "schedule": schedule, "sms": sms, **console}
+        options: dict[str, Any] = {"checks": checks, "max_cycles": max_cycles, "schedule": schedule, "sms": sms, **console}
         outcome = execute(job, progress, values=values, **options)
         changes = selection.changes()
         options |= {"checks": "off", "max_cycles": None}
