@@ -377,10 +377,12 @@ class _Decoder:
 
 
 def handlers(lowered: Sequence[lane.LaneOp | MachineOp | None]) -> set[Callable]:
-    """Return every function that a program needs compiled, the engine's loop included; lane operations are made elsewhere."""
+    """Return every function that a program needs compiled, the engine's included."""
     found: set[Callable] = {engine.run, control.end_lanes}
     for op in lowered:
-        if isinstance(op, MachineOp):
+        if isinstance(op, lane.LaneOp):
+            found.add(lane.function_of(op.form))
+        elif isinstance(op, MachineOp):
             found |= {op.handler, *op.uses, *([op.completion] if op.completion else [])}
     return found
 

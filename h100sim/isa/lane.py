@@ -337,19 +337,28 @@ def natural_form(opcode: str, sources: tuple[Operand, ...] = ()) -> LaneForm:
     return _form(opcode, op, tuple(outs), tuple(ins))
 
 
-_addresses: dict[str, int] = {}
+_functions: dict[str, Callable] = {}
 
 
 def compile_form(form: LaneForm) -> int:
-    """Return the address of a form's compiled function; compiled on first use, then kept on disk and for the process.
+    """Return the address of a form's compiled function; compiled on first use, then kept on disk and for the process."""
+    return address_of(function_of(form))
+
+
+def function_of(form: LaneForm) -> Callable:
+    """Return the function of a form, not compiled yet; always the same one.
 
     Numba caches functions that stand in a file, so the text is written to one in the cache folder, whose name says
     which sources it was made from.
     """
-    if form.text not in _addresses:
-        path = _write(form)
-        _addresses[form.text] = address_of(_load(form.text, str(path), {}))
-    return _addresses[form.text]
+    if form.text not in _functions:
+        _functions[form.text] = _load(form.text, str(_write(form)), {})
+    return _functions[form.text]
+
+
+def function_in(path: str) -> Callable:
+    """Return the function of the form that :func:`function_of` wrote to a file."""
+    return _load(Path(path).read_text(), path, {})
 
 
 def interpret(form: LaneForm, regs: np.ndarray, mask: int, ops: np.ndarray) -> None:
