@@ -51,6 +51,7 @@ from .ptx.module import (
     Vector,
 )
 from .ptx.types import SIZES
+from .serialised import serialised
 
 #: Bytes of a frame's header: the instruction to return to and the caller's frame.
 HEADER_BYTES = 16
@@ -187,7 +188,7 @@ class _Linker:
             name = waiting.pop(0)
             if name in self.parts:
                 continue
-            function = self.module.functions[name]
+            function = serialised(self.module.functions[name])
             is_root = name == self.root.name
             self.parts[name] = _Part(function, is_root, "" if is_root else f"{name}::")
             self._check_registers(function, is_root)
