@@ -178,19 +178,21 @@ def _slack(trace: Trace, graph: dependences.Graph) -> tuple[Slack, ...]:
     slacks = dependences.slack(graph)[1:-1]
     events = trace.events[graph.nodes[1:-1]]
     copies = trace.of(Event.TMA_ISSUED)
-    kinds = dict(zip(copies["op"].tolist(), copies["a"].tolist(), strict=True))
-    by_unit: dict[str, dict[int, int]] = defaultdict(dict)
+    units = [_COPIES.get(Copy(kind), "TMA stores") for kind in Copy]
+    unit_of = np.full(int(max(events["op"].max(initial=0), copies["op"].max(initial=0))) + 1, len(units))
+    unit_of[copies["op"]] = copies["a"]
     chosen = np.isin(events["kind"], [int(Event.TMA_COMPLETED), int(Event.WGMMA_STARTED)])
-    columns = (column[chosen].tolist() for column in (events["kind"], events["op"], slacks))
-    for kind, op, cycles in zip(*columns, strict=True):
-        unit = TENSOR_CORE if kind == Event.WGMMA_STARTED else _COPIES.get(Copy(kinds.get(op, Copy.TENSOR_STORE)), "TMA stores")
-        by_unit[unit][op] = min(cycles, by_unit[unit].get(op, cycles))
-    found = []
-    for unit, of in by_unit.items():
-        rest = sorted(cycles for cycles in of.values() if cycles)
-        least, median, most = (rest[0], int(np.median(rest)), rest[-1]) if rest else (0, 0, 0)
-        found.append(Slack(unit, len(of), len(of) - len(rest), least, median, most))
-    return tuple(found)
+    ops, number = np.unique(events["op"][chosen], return_inverse=True)
+    least = np.full(len(ops), int(graph.time[-1]))
+    np.minimum.at(least, number, slacks[chosen])
+    names = np.array([*units, TENSOR_CORE])[unit_of[ops]]
+    return tuple(_slack_of(str(unit), least[names == unit]) for unit in dict.fromkeys(names.tolist()))
+
+
+def _slack_of(unit: str, cycles: np.ndarray) -> Slack:
+    rest = cycles[cycles > 0]
+    least, median, most = (int(rest.min()), int(np.median(rest)), int(rest.max())) if len(rest) else (0, 0, 0)
+    return Slack(unit, len(cycles), len(cycles) - len(rest), least, median, most)
 
 
 def as_dict(path: CriticalPath) -> dict[str, Any]:

@@ -192,7 +192,8 @@ def run(
     if json:
         extra: dict[str, Any] = {} if before is None else {"what_if": {"changes": changes, "cycles_before": before.run.cycles}}
         if sms != "all":
-            extra["estimate"] = {"ctas": len(outcome.run.ctas), "known_errors_percent": representative.COMPARED}
+            known = representative.COMPARED | representative.COMPARED_MEMORY
+            extra["estimate"] = {"ctas": len(outcome.run.ctas), "known_errors_percent": known}
         output.as_json({**output.outcome_json("run", job, outcome), **extra})
     else:
         print(output.outcome_text(outcome, with_report=True), flush=True)
