@@ -17,6 +17,7 @@ import numpy as np
 
 from . import attribution, dependences
 from .trace import Copy, Event, Trace, Wait
+from .words import counted
 
 TENSOR_CORE, MBARRIERS, LAUNCH = "tensor core", "mbarriers", "launch and end of CTAs"
 _COPIES = {
@@ -210,7 +211,7 @@ def as_text(path: CriticalPath) -> str:
     whole = max(path.cycles, 1)
     shares = [share for share in path.shares if share.cycles >= whole / 200]
     width = max((len(share.what) for share in shares), default=0)
-    lines = [f"Critical path: what the {path.cycles:,} cycles of the launch follow from ({len(path.links)} links):"]
+    lines = [f"Critical path: what the {path.cycles:,} cycles of the launch follow from ({counted(len(path.links), 'link')}):"]
     lines += [f"  {share.what:<{width}} {share.cycles:>10,} cycles {share.cycles / whole:>6.1%}" for share in shares]
     lines.append("  its longest links:")
     for link in _longest(path):
@@ -220,7 +221,7 @@ def as_text(path: CriticalPath) -> str:
         what = ", ".join(part for part in (many + link.what, span) if part)
         lines.append(f"    {link.cycles:>8,} cycles from {link.start:>9,}  {link.unit}{where}{': ' * bool(what)}{what}")
     for slack in path.slack:
-        many = f"{slack.operations:,} operation{'s' * (slack.operations != 1)}"
+        many = counted(slack.operations, "operation")
         if slack.critical == slack.operations:
             lines.append(f"  {slack.unit}: {many}, none of which could be later")
         else:

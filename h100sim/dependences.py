@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .native import jit
 from .trace import Cause, Event, Trace, Wait
 
 _ARRIVALS = (Event.MBARRIER_ARRIVED, Event.MBARRIER_DROPPED, Event.MBARRIER_COMPLETED_TX)
@@ -210,12 +209,15 @@ def graph(trace: Trace) -> Graph:
 def slack(found: Graph) -> np.ndarray:
     """Return by how many cycles each node could come later, all else as it was, without a later end of the launch."""
     left = found.time[-1] - found.time
+    # Numba is loaded by those who run kernels, not by each command that can show a report.
+    from .native import jit
+
     order = np.argsort(-found.source, kind="stable")
-    _spread(found.source[order], found.target[order], found.gap[order], left)
+    spread = jit(_spread)
+    spread(found.source[order], found.target[order], found.gap[order], left)
     return left
 
 
-@jit
 def _spread(source, target, gap, left):
     """Lower what is left to each source to what its targets allow; edges are sorted by source, the last one first."""
     for k in range(len(source)):
