@@ -1,6 +1,7 @@
 """Compiled code: one form of a function per type, and lane operations compiled in another process."""
 
 import numpy as np
+from numba import types
 
 from h100sim import compile_ahead
 from h100sim.isa import lane
@@ -19,7 +20,9 @@ def sum_of_calls(x):
 
 def test_constants_and_int32_share_one_form():
     assert sum_of_calls(2**31 + 5) == 2 + 4 + 2 * (5 - 2**31) + 2 * (2**31 + 5)
-    assert len(twice.nopython_signatures) == 1
+    for type_ in (types.literal(1), types.literal(2), types.int32, types.int64):
+        twice.get_call_template((type_,), {})
+    assert [signature.args for signature in twice.nopython_signatures] == [(types.int64,)]
 
 
 def test_other_process_finds_a_lane_operation_by_its_file():
