@@ -332,6 +332,8 @@ def cluster_arrived(launch: Launch, e: Happening) -> None:
     cluster.arrived.widen(width := strand.clock.columns.shape[1])
     inits = cluster.arrived.columns[INITS_FENCED, :width]
     np.maximum(inits, strand.clock.columns[INITS_FENCED], out=inits)
+    together = e.c and not warp.alive & ~e.mask
+    warp.arrived = (warp.epoch, len(warp.recent)) if together else (-1, -1)
     warp.tick()
 
 
@@ -349,6 +351,8 @@ def cluster_waited(launch: Launch, e: Happening) -> None:
         cluster.generation = e.b + 1
         cluster.arrived, cluster.released = cluster.released, cluster.arrived
         cluster.arrived.clear()
+    if not warp.alive & ~e.mask and warp.arrived == (warp.epoch, len(warp.recent)):
+        warp.sync()  # what its lanes did before they arrived, each of them knows now
     warp.lanes.learn(warp.strand(e.mask), cluster.released)
 
 

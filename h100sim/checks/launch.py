@@ -74,7 +74,8 @@ class Operation:
 class Warp:
     """A warp: what its lanes know, and its groups. Columns are -1 until they are needed.
 
-    ``recent`` are its accesses to shared memory since its lanes synchronised, ``epoch`` a number of that time (0: none).
+    ``recent`` are its accesses to shared memory since its lanes synchronised, ``epoch`` a number of that time (0: none);
+    ``arrived`` is that number and how many there were when all its lanes arrived at the cluster barrier.
     ``arrivals`` is what it knew at its last cp.async.mbarrier.arrive, ``accessed`` the moment of its last generic access,
     ``taken`` the last snapshot of what its lanes knew: (mask, version, clock), ``met`` the generation of the cluster
     barrier that its lanes passed last and a mask of those that have.
@@ -101,6 +102,7 @@ class Warp:
     met: tuple[int, int] = (-1, 0)
     partial: dict[int, Happening] = field(default_factory=dict)
     epoch: int = 0
+    arrived: tuple[int, int] = (-1, -1)
     recent: list[tuple[Happening, np.ndarray, int]] = field(default_factory=list)
 
     @property

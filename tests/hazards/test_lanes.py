@@ -136,3 +136,12 @@ def test_who_reads_what_several_warps_have_stored_must_wait_for_all_of_them() ->
 
     assert run(program("bar.warp.sync 0xffffffff;"), 64).kinds == {"race"}
     assert run(program("bar.sync 0;"), 64).is_clean
+
+
+def test_the_cluster_barrier_is_a_meeting_of_lanes() -> None:
+    """Of what they did before they arrived, not of what they did between arrive and wait."""
+    arrive_at, wait_at = "barrier.cluster.arrive;", "barrier.cluster.wait;"
+    assert run(build(start=[write(0), arrive_at, wait_at, OTHERS, read(0)]), 32, grid=2, cluster=2).is_clean
+    assert run(build(start=[arrive_at, write(0), wait_at, OTHERS, read(0)]), 32, grid=2, cluster=2).kinds == {"race"}
+    relaxed = "barrier.cluster.arrive.relaxed;"
+    assert run(build(start=[write(0), relaxed, wait_at, OTHERS, read(0)]), 32, grid=2, cluster=2).kinds == {"race"}
