@@ -139,7 +139,7 @@ def test_a_saved_trace_keeps_what_the_checks_found(tmp_path: Path) -> None:
     racing = DOUBLE.replace("mov.u32 %i, %tid.x", "mov.u32 %i, 0").replace("mov.u32 %cta, %ctaid.x", "mov.u32 %cta, 0")
     words = ["--grid", "1", "--block", "64", "--arg", "arange:u32:64", "--arg", "zeros:u32:64", "--arg", "i32:64"]
     saved = tmp_path / "racing.h1t"
-    assert execute_command(["run", ptx_file(tmp_path, racing), *words, "--trace", str(saved)]) == 1
+    assert execute_command(["run", ptx_file(tmp_path, racing), *words, "--checks", "strict", "--trace", str(saved)]) == 1
     hazards = Trace.load(saved).hazards
     assert hazards and hazards[0].kind == "race" and hazards[0].first is not None
     assert execute_command(["run", ptx_file(tmp_path, racing), *words, "--trace", str(saved), "--checks", "off"]) == 0
