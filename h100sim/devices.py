@@ -123,7 +123,11 @@ class Barriers:
     #: How much later a barrier opens for those that sync when the last to come only arrives.
     named_arrive_delay_cycles: int = 17
     named_wake_cycles: int = 14
-    cluster_release_cycles: int = 190
+    #: Measured: validate/silicon/store_bandwidth.json, two CTAs that arrive together: an arrive that releases takes 400 cycles,
+    #: a relaxed one 17, and the wait behind either passes 58 later.
+    cluster_arrive_cycles: int = 11
+    cluster_arrive_release_cycles: int = 395
+    cluster_release_cycles: int = 58
     fence_cycles: int = 20
 
 
@@ -146,7 +150,7 @@ class TensorCore:
 @dataclass(frozen=True)
 class Tma:
     """The copy engine of an SM. Measured: validate/silicon/tma_load_latency.json (tensor loads from L2: 44 cycles until the
-    thread goes on, then about 280 + bytes/113 until a waiting thread sees one box, 44 more per further small box; about 200
+    thread goes on, then about 280 + bytes/110 until a waiting thread sees one box, 44 more per further small box; about 200
     more the first time that an SM uses a map), tma_store_latency.json (stores leave at 32 B/clk, and are done when they have
     left), tma_bandwidth.json; validate/silicon/bulk_copy_latency.json (one-dimensional copies)."""
 
@@ -154,13 +158,15 @@ class Tma:
     bulk_issue_cycles: int = 38
     latency_cycles: int = 244
     bulk_latency_cycles: int = 138
-    bytes_per_cycle: float = 113.0
+    bytes_per_cycle: float = 110.0
     box_cycles: int = 44
     descriptor_cycles: int = 200
     store_issue_cycles: int = 5
     store_descriptor_cycles: int = 82
     store_latency_cycles: int = 38
     store_bytes_per_cycle: float = 32.0
+    #: Measured: validate/silicon/store_bandwidth.json, f32 sums.
+    reduce_bytes_per_cycle: float = 25.5
     #: From the last byte read to the end of the bulk group.
     store_done_cycles: int = 6
 
@@ -174,7 +180,12 @@ class MemorySystem:
     l2_bytes: int = 50 * 1024 * 1024
     l2_latency: int = 262
     l2_bytes_per_cycle: float = 11_600.0
-    hbm_extra_latency: int = 560
+    #: Measured: validate/silicon/store_bandwidth.json: 16 neighbouring SMs store at the full rate of each, 132 SMs at 18.35 B/clk.
+    l2_write_bytes_per_cycle: float = 2_420.0
+    #: Until the first line of a box is there, and how fast the lines behind it follow. Measured: tma_bandwidth.json, one box of
+    #: 8 KB and of 16 KB in flight.
+    hbm_extra_latency: int = 373
+    hbm_box_bytes_per_cycle: float = 44.0
     hbm_bytes_per_cycle: float = 2_440.0
     #: Stores leave an SM by lines: as TMA stores at 32 B/clk where lines are whole, and one line in 2 cycles at best. Measured:
     #: the epilogues of validate/silicon/gemm_5_two_consumers.json and gemm_7_persistent.json (15 cycles for 8 rows of 16 bytes).

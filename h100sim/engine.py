@@ -190,7 +190,7 @@ def start_cta(ctx, slot, sm, cta_id, cluster, cluster_rank, cluster_slot, time):
     C.cluster, C.cluster_rank, C.cluster_size, C.cluster_slot = cluster, cluster_rank, c.cluster_size, cluster_slot
     C.shared = c.shared + slot * c.shared_stride
     C.register_pool = 0
-    C.cluster_generation, C.cluster_arrived = 0, 0
+    C.cluster_generation, C.cluster_arrived, C.cluster_ready, C.cluster_opens = 0, 0, 0, 0
     fill_bytes(c.mbarrier_index + slot * (c.shared_stride // 8) * 4, -1, c.shared_stride // 2)
     for b in range(S.BARRIERS_PER_CTA):
         B = S.barriers(ctx)[slot * S.BARRIERS_PER_CTA + b]
@@ -239,7 +239,7 @@ def start_cta(ctx, slot, sm, cta_id, cluster, cluster_rank, cluster_slot, time):
             nodes[w * S.NODES_PER_WARP + n].state = S.FREE
         new_node(ctx, w, -1, 0, -1, W.alive)
         fill_bytes(c.lane_groups + w * 128, 0, 128)
-        W.cluster_lanes, W.cluster_generation = 0, -1
+        W.cluster_lanes, W.cluster_owed, W.cluster_generation = 0, 0, -1
         W.served = 0
         for lane in range(32):
             fill_bytes(c.local + (w * 32 + lane) * c.local_bytes, S.POISON, c.frame_bytes)

@@ -106,8 +106,10 @@ WARP = np.dtype(
         ("loop_progress", "i8"),
         ("loop_looks", "i4"),
         ("loops", "i4"),
-        # Lanes that have arrived at the cluster barrier, the generation that the warp last arrived at; cp.async groups by lane.
+        # Lanes that have arrived at the cluster barrier, those that have yet to wait for it, the generation that the warp last
+        # arrived at; cp.async groups by lane.
         ("cluster_lanes", "u4"),
+        ("cluster_owed", "u4"),
         ("cluster_generation", "i8"),
         ("cp_groups", "i4", (32,)),
         # Has the device function that the warp waits for been done?
@@ -136,6 +138,8 @@ CTA = np.dtype(
         ("shared", "i8"),
         ("cluster_generation", "i8"),
         ("cluster_arrived", "i4"),
+        ("cluster_ready", "i8"),
+        ("cluster_opens", "i8"),
     ],
     align=True,
 )
@@ -256,6 +260,8 @@ TIMING = np.dtype(
             "named_arrive_delay_cycles",
             "named_wake_cycles",
             "cluster_release_cycles",
+            "cluster_arrive_cycles",
+            "cluster_arrive_release_cycles",
             "fence_cycles",
             "wgmma_operand_cycles",
             "wgmma_floor_cycles",
@@ -275,10 +281,13 @@ TIMING = np.dtype(
             "tma_store_latency_cycles",
             "tma_store_done_cycles",
             "tma_store_bytes_per_cycle",
+            "tma_reduce_bytes_per_cycle",
             "l2_latency",
             "l2_bytes_per_cycle",
+            "l2_write_bytes_per_cycle",
             "hbm_extra_latency",
             "hbm_bytes_per_cycle",
+            "hbm_box_bytes_per_cycle",
             "store_line_cycles",
             "store_bytes_per_cycle",
             "store_queue_cycles",
@@ -415,6 +424,7 @@ CONTEXT = np.dtype(
         ("clock_reads", "i8"),
         ("l2_filled", "i8"),
         ("l2_free", "f8"),
+        ("write_free", "f8"),
         ("hbm_free", "f8"),
         ("instructions_issued", "i8"),
         ("last_allocation", "i8"),

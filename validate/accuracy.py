@@ -23,7 +23,7 @@ LAWS = {
     "mma_sync_rate": ("cycles per mma.sync", 0.08),
     "tma_load_latency": ("cycles of loads from L2 until they have arrived", 0.05),
     "tma_store_latency": ("cycles of stores until they are done", 0.05),
-    "tma_bandwidth": ("bytes per cycle and SM", 0.15),
+    "tma_bandwidth": ("bytes per cycle and SM", 0.10),
     "bulk_copy_latency": ("cycles of one-dimensional copies from L2", 0.15),
     "barrier_round_trip": ("cycles per round", 0.10),
 }

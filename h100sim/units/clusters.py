@@ -35,9 +35,10 @@ def complete_if_all_arrived(ctx, cta):
         return
     leader.cluster_generation += 1
     leader.cluster_arrived = 0
+    leader.cluster_opens = max(c.now, leader.cluster_ready) + S.timing(ctx).cluster_release_cycles
     c.progress += 1
     for k in range(c.cluster_size):
-        wake_waiters(ctx, first + k, _WAIT, ctas[first].id, c.now + S.timing(ctx).cluster_release_cycles, 0)
+        wake_waiters(ctx, first + k, _WAIT, ctas[first].id, leader.cluster_opens, 0)
 
 
 @inner
@@ -48,6 +49,7 @@ def count_if_whole(ctx, w):
         return False
     leader = S.ctas(ctx)[S.ctas(ctx)[W.cta].cluster_slot]
     W.cluster_lanes = 0
+    W.cluster_owed = W.alive
     W.cluster_generation = leader.cluster_generation
     leader.cluster_arrived += 1
     return True
@@ -75,10 +77,16 @@ def arrive(regs, mask, ops, ctx):
     c = S.context(ctx)
     W = S.warps(ctx)[c.warp]
     leader = S.ctas(ctx)[S.ctas(ctx)[W.cta].cluster_slot]
-    if W.cluster_lanes & mask != 0 or W.cluster_generation == leader.cluster_generation:
+    if (W.cluster_lanes | W.cluster_owed) & mask != 0 or W.cluster_generation == leader.cluster_generation:
         return fail(ctx, faults.CLUSTER_TWICE, leader.cluster_generation, 0, 0)
     W.cluster_lanes |= mask
     c.progress += 1
+    T = S.timing(ctx)
+    c.issue = T.cluster_arrive_cycles
+    if current(ctx).imm0 == 1:
+        # What the warp has written is to be seen first: stores on their way out of the SM hold the arrival.
+        c.issue = T.cluster_arrive_release_cycles + max(0, S.sms(ctx)[W.sm].store_free - c.now)
+    leader.cluster_ready = max(leader.cluster_ready, c.now + c.issue)
     emit_here(ctx, _ARRIVED, -1, 0, leader.cluster_generation, current(ctx).imm0, 0)
     if count_if_whole(ctx, c.warp):
         complete_if_all_arrived(ctx, W.cta)
@@ -92,6 +100,9 @@ def wait(regs, mask, ops, ctx):
     generation = W.cluster_generation
     if W.cluster_lanes & mask != 0 or generation < 0 or generation == leader.cluster_generation:
         return block(ctx, _WAIT, leader.id, 0, leader.cluster_generation)
+    W.cluster_owed &= ~mask
+    # The generation is complete; the news of it may still be under way.
+    c.issue = max(1, leader.cluster_opens - c.now)
     emit_here(ctx, _WAITED, -1, 0, generation, 0, 0)
     return S.S_NEXT
 

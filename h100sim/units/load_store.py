@@ -196,8 +196,8 @@ def store_out(ctx, regs, ops, k, offset, mask, size):
             line, sector = at >> 2, at
     sm = S.sms(ctx)[S.warps(ctx)[c.warp].sm]
     busy = max(lines * T.store_line_cycles, int(sectors * 32 / T.store_bytes_per_cycle))
-    sm.store_free = max(c.now, sm.store_free) + busy
-    c.l2_free = max(float(c.now), c.l2_free) + sectors * 32 / T.l2_bytes_per_cycle
+    c.write_free = max(float(c.now), c.write_free) + sectors * 32 / T.l2_write_bytes_per_cycle
+    sm.store_free = max(max(c.now, sm.store_free) + busy, int(c.write_free))
     c.issue = max(T.shared_issue_cycles, sm.store_free - c.now - T.store_queue_cycles)
 
 

@@ -64,27 +64,28 @@ def engine_done(ctx, ready, size_bytes, missed_bytes):
     busy = int(size_bytes / T.tma_bytes_per_cycle)
     sm.tma_free = start + max(busy, T.tma_box_cycles)
     sm.tma_bytes += size_bytes
-    served = max(float(start), c.l2_free)
-    c.l2_free = served + size_bytes / T.l2_bytes_per_cycle
-    end = int(served) + busy
+    # L2 and HBM queue from the time of the request on: what waits for the engine of one SM leaves them free for others.
+    c.l2_free = max(float(ready), c.l2_free) + size_bytes / T.l2_bytes_per_cycle
+    end = max(start + busy, int(c.l2_free))
     if missed_bytes > 0:
-        served = max(float(start), c.hbm_free)
-        c.hbm_free = served + missed_bytes / T.hbm_bytes_per_cycle
-        end = max(end, int(c.hbm_free)) + T.hbm_extra_latency
+        c.hbm_free = max(float(ready), c.hbm_free) + missed_bytes / T.hbm_bytes_per_cycle
+        end = max(end, int(c.hbm_free)) + T.hbm_extra_latency + int(missed_bytes / T.hbm_box_bytes_per_cycle)
     return end
 
 
 @inner
-def source_left(ctx, ready, size_bytes, missed_bytes):
-    """Reserve the way out of the SM, the L2 and HBM for a store that is ready at a time; return when its last byte has left."""
+def source_left(ctx, ready, size_bytes, missed_bytes, bytes_per_cycle):
+    """Reserve the way out of the SM, the L2 and HBM for a store that is ready at a time; return when its last byte has left.
+    What leaves an SM slower than stores do (``bytes_per_cycle``) takes L2 as much longer."""
     c, T = S.context(ctx), S.timing(ctx)
     sm = S.sms(ctx)[S.warps(ctx)[c.warp].sm]
-    served = max(float(max(ready, sm.tma_store_free)), c.l2_free)
-    c.l2_free = served + size_bytes / T.l2_bytes_per_cycle
-    sm.tma_store_free = int(served + size_bytes / T.tma_store_bytes_per_cycle)
+    share = T.tma_store_bytes_per_cycle / bytes_per_cycle
+    c.write_free = max(float(ready), c.write_free) + size_bytes * share / T.l2_write_bytes_per_cycle
+    left = max(ready, sm.tma_store_free) + size_bytes / bytes_per_cycle
+    sm.tma_store_free = int(max(left, c.write_free))
     sm.tma_bytes += size_bytes
     if missed_bytes > 0:
-        c.hbm_free = max(served, c.hbm_free) + missed_bytes / T.hbm_bytes_per_cycle
+        c.hbm_free = max(float(ready), c.hbm_free) + missed_bytes / T.hbm_bytes_per_cycle
     return sm.tma_store_free + T.tma_store_latency_cycles
 
 
@@ -112,7 +113,9 @@ def start(ctx, n, issue_cycles, missed_bytes):
     A = S.asyncs(ctx)[n]
     if is_store(A.kind):
         ready = map_is_there(ctx, hold_issuer(ctx, T.tma_store_issue_cycles), A.plan, T.tma_store_descriptor_cycles)
-        read_at = source_left(ctx, ready, A.bytes, missed_bytes)
+        adds = A.kind == TENSOR_REDUCE or A.kind == BULK_REDUCE
+        rate = T.tma_reduce_bytes_per_cycle if adds else T.tma_store_bytes_per_cycle
+        read_at = source_left(ctx, ready, A.bytes, missed_bytes, rate)
         A.done = read_at + T.tma_store_done_cycles
         launch(ctx, n, read_at, S.A_FLYING)
     else:

@@ -21,7 +21,8 @@ STORES = {
 
 
 def kernel(operation: str) -> str:
-    """Return a kernel whose CTAs, those on SMs below ``below``, each store to 64 KB of their own and write the cycles of each round."""
+    """Return a kernel whose CTAs, those on SMs below ``below``, each store to 64 KB of their own and write the cycles of each
+    round."""
     copies = "\n    ".join(f"{operation} [%to+{k * SIZE}], [%smem+{k * SIZE}], {SIZE};" for k in range(COPIES))
     return f"""{HEADER}.extern .shared .align 1024 .b8 memory[];
 
