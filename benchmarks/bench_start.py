@@ -28,9 +28,7 @@ def main() -> None:
         environment = {**os.environ, "H100SIM_CACHE_DIR": cache}
         for name, words in COMMANDS:
             start = time.perf_counter()
-            done = subprocess.run(
-                [sys.executable, *words], env=environment, capture_output=True, text=True, check=False
-            )
+            done = subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True, check=False)
             seconds = time.perf_counter() - start
             problem = "" if done.returncode == 0 else f"  (exit status {done.returncode}: {done.stderr.strip()[-100:]})"
             print(f"{name:<30} {seconds:7.2f} s{problem}")

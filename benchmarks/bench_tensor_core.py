@@ -101,9 +101,7 @@ def main() -> None:
     numpy_rate, mmasim_rate = numpy_macs(), mmasim_macs()
     rates = {".".join(triple): measure(triple) for triple in TRIPLES}
     if as_json:
-        print(
-            json.dumps({"cores": os.cpu_count(), "numpy_f32": numpy_rate, "mmasim_bf16": mmasim_rate, "rates": rates})
-        )
+        print(json.dumps({"cores": os.cpu_count(), "numpy_f32": numpy_rate, "mmasim_bf16": mmasim_rate, "rates": rates}))
         return
     print(f"{os.cpu_count()} cores, m64n256 steps, GMAC/s. NumPy float32, same size, batched: {numpy_rate / 1e9:.2f}")
     if mmasim_rate:

@@ -35,9 +35,7 @@ def main() -> None:
     address = memory.upload(tensor, name="A")
     coords, offsets = np.array([64, 128, 0, 0, 0]), np.zeros(3, np.int64)
     print(f"{'128 x 64 bf16 box':32}{'us':>8}{'x NumPy':>9}")
-    plain = best_microseconds(
-        lambda: shared[:16384].view(np.uint16).reshape(128, 64).__setitem__(..., tensor[128:256, 64:128])
-    )
+    plain = best_microseconds(lambda: shared[:16384].view(np.uint16).reshape(128, 64).__setitem__(..., tensor[128:256, 64:128]))
     print(f"{'NumPy copy':32}{plain:8.1f}{1:9.1f}")
     for swizzle in ("none", "128B"):
         m = TensorMap.tiled("bf16", address, [1024, 1024], [2048], [64, 128], swizzle=swizzle)

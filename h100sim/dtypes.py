@@ -81,9 +81,7 @@ def _rows() -> tuple[ElementType, ...]:
     for index, (name, bits, exponent, mantissa, bias, has_inf, is_signed, natural, ignored) in enumerate(_ROWS):
         storage = np.dtype(f"u{max(bits, 8) // 8}")
         types.append(
-            ElementType(
-                index, name, bits, exponent, mantissa, bias, has_inf, is_signed, storage, np.dtype(natural), ignored
-            )
+            ElementType(index, name, bits, exponent, mantissa, bias, has_inf, is_signed, storage, np.dtype(natural), ignored)
         )
     return tuple(types)
 
@@ -115,6 +113,5 @@ def to_bits(element: ElementType, array: np.ndarray) -> np.ndarray:
     if array.dtype == signed and not element.is_float:
         return np.ascontiguousarray(array).view(element.storage).reshape(array.shape)
     raise ElementTypeError(
-        f"array of {element.name} must hold {element.storage.name} bits or {element.natural.name} values, "
-        f"not {array.dtype.name}"
+        f"array of {element.name} must hold {element.storage.name} bits or {element.natural.name} values, not {array.dtype.name}"
     )

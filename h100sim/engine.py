@@ -100,11 +100,11 @@ def is_endless(ctx, w):
         return False
     W.loops = 1
     for other in range(c.n_slots * c.warps_per_cta):
-        O = warps[other]
-        if O.state == S.W_RUNNING and (O.loops == 0 or O.loop_progress != c.progress):
+        X = warps[other]
+        if X.state == S.W_RUNNING and (X.loops == 0 or X.loop_progress != c.progress):
             return False
     items = i64(c.heap_item, _MANY)
-    for k in range(c.heap_size):
+    for k in range(c.heap_size):  # noqa: SIM110 (compiled)
         if items[k] >> 32 != ITEM_WARP:
             return False
     return True

@@ -101,7 +101,8 @@ class Device:
 @dataclass(repr=False)
 class Run:
     """What a launch did. ``cycles`` is the duration of the kernel in SM cycles, ``hazards`` what it was not allowed to do,
-    ``warnings`` what only some hold to be wrong (hazards with ``checks="strict"``), ``texts`` what it printed (strings that know their ``block`` and ``thread``)."""
+    ``warnings`` what only some hold to be wrong (hazards with ``checks="strict"``), ``texts`` what it printed
+    (strings that know their ``block`` and ``thread``)."""
 
     cycles: int
     ctas: np.ndarray
@@ -216,7 +217,9 @@ class RawKernel:
             self._program = decode(self.owner.module, self.function)
         return self._program
 
-    def __call__(self, grid: Sequence[int] | int, block: Sequence[int] | int, args: Sequence[Any], **options: Unpack[LaunchOptions]) -> Run:
+    def __call__(
+        self, grid: Sequence[int] | int, block: Sequence[int] | int, args: Sequence[Any], **options: Unpack[LaunchOptions]
+    ) -> Run:
         """Run the kernel to its end. Arrays among ``args`` are copied to the device and written back."""
         session = self.prepare(grid, block, args, **options)
         try:
@@ -229,7 +232,9 @@ class RawKernel:
             session.write_back()
         return session.result()
 
-    def debug(self, grid: Sequence[int] | int, block: Sequence[int] | int, args: Sequence[Any], **options: Unpack[LaunchOptions]) -> Debugger:
+    def debug(
+        self, grid: Sequence[int] | int, block: Sequence[int] | int, args: Sequence[Any], **options: Unpack[LaunchOptions]
+    ) -> Debugger:
         """Return a debugger stopped before the first instruction. Takes the arguments of a call, but for ``checks``: they
         read a trace once, from its start to its end, and a debugger goes back."""
         from .debugger import Debugger
@@ -282,11 +287,20 @@ class RawKernel:
         if checks != "off":
             level = max(level, 1)
         launch = Launch(
-            grid3, block3, cluster3, parameters, shared_mem, self._registers(block3), values == "exact", level, max_cycles or MOST_CYCLES,
+            grid3,
+            block3,
+            cluster3,
+            parameters,
+            shared_mem,
+            self._registers(block3),
+            values == "exact",
+            level,
+            max_cycles or MOST_CYCLES,
             schedule,
         )
         kernel = self.info(launch, gpu)
         constants = self.owner.variables(gpu).constants(gpu.memory)
+
         def machine_of(launch: Launch, model: devices.DeviceModel) -> Machine:
             return Machine(program, launch, model, gpu.memory, self._symbols(gpu), kernel, constants, gpu.heap, console)
 
@@ -317,7 +331,9 @@ class RawKernel:
         if required:
             fixed = tuple((*required, 1, 1)[:3])
             if cluster not in ((1, 1, 1), fixed):
-                raise LaunchError(f"cluster must be the {fixed} of .reqnctapercluster, not {cluster}", rule="cudaErrorInvalidClusterSize")
+                raise LaunchError(
+                    f"cluster must be the {fixed} of .reqnctapercluster, not {cluster}", rule="cudaErrorInvalidClusterSize"
+                )
             cluster = fixed  # type: ignore[assignment]
         return grid, block, cluster
 
@@ -327,7 +343,9 @@ class RawKernel:
         limits = gpu.model.limits
         invalid = "cudaErrorInvalidConfiguration"
         if not isinstance(shared_mem, (int, np.integer)):
-            raise LaunchError(f"dynamic shared memory must be a number of bytes, not {_kind(shared_mem)}", rule="cudaErrorInvalidValue")
+            raise LaunchError(
+                f"dynamic shared memory must be a number of bytes, not {_kind(shared_mem)}", rule="cudaErrorInvalidValue"
+            )
         if shared_mem < 0:
             raise LaunchError(f"dynamic shared memory must be at least 0 bytes, not {shared_mem:,}", rule="cudaErrorInvalidValue")
         if np.prod(grid, dtype=object) > _MOST_CTAS:
@@ -348,13 +366,19 @@ class RawKernel:
             raise LaunchError(f"block must be the {tuple((*required, 1, 1)[:3])} of .reqntid, not {block}", rule=invalid)
         most_threads = self.function.directives.get("maxntid")
         if most_threads and threads > int(np.prod(most_threads)):
-            raise LaunchError(f"threads of a CTA must be at most the {int(np.prod(most_threads))} of .maxntid, not {threads}", rule=invalid)
+            raise LaunchError(
+                f"threads of a CTA must be at most the {int(np.prod(most_threads))} of .maxntid, not {threads}", rule=invalid
+            )
         size = int(np.prod(cluster))
         if size > limits.cluster_ctas:
-            raise LaunchError(f"cluster must have at most {limits.cluster_ctas} CTAs, not {size}", rule="cudaErrorInvalidClusterSize")
+            raise LaunchError(
+                f"cluster must have at most {limits.cluster_ctas} CTAs, not {size}", rule="cudaErrorInvalidClusterSize"
+            )
         for name, g, k in zip("xyz", grid, cluster, strict=True):
             if g % k:
-                raise LaunchError(f"grid.{name} must be a multiple of the cluster's {k}, not {g}", rule="cudaErrorInvalidClusterSize")
+                raise LaunchError(
+                    f"grid.{name} must be a multiple of the cluster's {k}, not {g}", rule="cudaErrorInvalidClusterSize"
+                )
         local = self.program.local_bytes
         if local > _LOCAL_BYTES:
             rule = "cudaErrorInvalidValue"
@@ -363,10 +387,14 @@ class RawKernel:
         dynamic_most = max(attribute, limits.shared_bytes_static)
         total = self.program.dynamic_shared_offset - SHARED_START + shared_mem
         if total > limits.shared_bytes_per_cta or shared_mem > limits.shared_bytes_per_cta:
-            raise LaunchError(f"shared memory of a CTA must be at most {limits.shared_bytes_per_cta:,} bytes, not {total:,}", rule="cudaErrorInvalidValue")
+            raise LaunchError(
+                f"shared memory of a CTA must be at most {limits.shared_bytes_per_cta:,} bytes, not {total:,}",
+                rule="cudaErrorInvalidValue",
+            )
         if shared_mem > dynamic_most:
             raise LaunchError(
-                f"dynamic shared memory must be at most the kernel's attribute max_dynamic_shared_size_bytes ({dynamic_most:,}), not {shared_mem:,}",
+                "dynamic shared memory must be at most the kernel's attribute max_dynamic_shared_size_bytes "
+                f"({dynamic_most:,}), not {shared_mem:,}",
                 rule="cudaErrorInvalidValue",
             )
 
@@ -382,7 +410,9 @@ class RawKernel:
         ctas = int(directives.get("minnctapersm", (1,))[0])
         warps = -(-threads // 128) * 4
         most = min(255, 65_536 // (warps * 32 * ctas)) & ~7
-        counts = [i.operands[0].value for i in self.function.instructions if i.base == "setmaxnreg" and isinstance(i.operands[0], Imm)]
+        counts = [
+            i.operands[0].value for i in self.function.instructions if i.base == "setmaxnreg" and isinstance(i.operands[0], Imm)
+        ]
         return min(most, max(counts, default=256)) if bound else min(128, most)
 
     # --- arguments ----------------------------------------------------------------------------------------------------
@@ -392,7 +422,9 @@ class RawKernel:
         if not isinstance(args, Sequence) or isinstance(args, str):
             raise LaunchError(f"arguments of kernel {self.name} must be a tuple or a list, not {_kind(args)}")
         if len(args) != len(parameters):
-            raise LaunchError(f"kernel {self.name} must be given {len(parameters)} arguments, not {len(args)}", rule="cudaErrorInvalidValue")
+            raise LaunchError(
+                f"kernel {self.name} must be given {len(parameters)} arguments, not {len(args)}", rule="cudaErrorInvalidValue"
+            )
         data = bytearray(max((p.offset + p.size for p in parameters), default=0))
         copies: list[tuple[np.ndarray, int]] = []
         for k, (parameter, value) in enumerate(zip(parameters, args, strict=True)):
@@ -448,7 +480,9 @@ class RawKernel:
 class Session:
     """A prepared launch: the machine, the listeners that keep its trace and check it, and the arrays to write back."""
 
-    def __init__(self, machine: Machine, device: Device, copies: list[tuple[np.ndarray, int]], checks: str, keep: bool, thin: bool = False):
+    def __init__(
+        self, machine: Machine, device: Device, copies: list[tuple[np.ndarray, int]], checks: str, keep: bool, thin: bool = False
+    ):
         self.machine, self.device, self.copies = machine, device, copies
         self.events: list[np.ndarray] = []
         self.lanes: list[np.ndarray] = []
@@ -520,7 +554,10 @@ def _three(name: str, value: Sequence[int] | int) -> tuple[int, int, int]:
     if not 1 <= len(sizes) <= 3 or not all(isinstance(s, (int, np.integer)) for s in sizes):
         raise LaunchError(f"{name} must be one to three integers, not {value!r}")
     if any(s < 1 for s in sizes):
-        raise LaunchError(f"{name} must be at least 1 in every dimension, not {tuple(int(s) for s in sizes)}", rule="cudaErrorInvalidConfiguration")
+        raise LaunchError(
+            f"{name} must be at least 1 in every dimension, not {tuple(int(s) for s in sizes)}",
+            rule="cudaErrorInvalidConfiguration",
+        )
     x, y, z = (*(int(s) for s in sizes), 1, 1)[:3]
     return x, y, z
 

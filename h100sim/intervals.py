@@ -72,9 +72,7 @@ WGMMA_INTERVAL = np.dtype(
 )
 
 #: An mbarrier: ``cta`` owns it, ``address`` is its offset in that CTA's shared window, ``event`` the row of its init.
-MBARRIER_INFO = np.dtype(
-    [("identity", "i8"), ("cta", "i4"), ("address", "i8"), ("expected", "i8"), ("event", "i8")], align=True
-)
+MBARRIER_INFO = np.dtype([("identity", "i8"), ("cta", "i4"), ("address", "i8"), ("expected", "i8"), ("event", "i8")], align=True)
 
 #: Shared addresses in events carry the cluster rank in bits 24 and up.
 SHARED_OFFSET_MASK = (1 << 24) - 1

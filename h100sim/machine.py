@@ -449,7 +449,12 @@ class Machine:
         tests = recent[recent["kind"] == int(Event.MBARRIER_WAITED)]
         if len(tests) and not tests[-1]["c"]:
             test = tests[-1]
-            node["wait"], node["wait_object"], node["wait_parity"], node["pc"] = int(Wait.MBARRIER), test["a"], test["b"], test["pc"]
+            node["wait"], node["wait_object"], node["wait_parity"], node["pc"] = (
+                int(Wait.MBARRIER),
+                test["a"],
+                test["b"],
+                test["pc"],
+            )
         return node
 
     def flush(self) -> None:
@@ -564,7 +569,7 @@ class Machine:
 
     def shared_of(self, cta: int) -> np.ndarray:
         """Return a copy of the shared memory of a resident CTA, indexed by offset in its window."""
-        for slot, record in enumerate(self.tables["ctas"]):
+        for record in self.tables["ctas"]:
             if int(record["id"]) == cta and record["warps"]:
                 start = int(record["shared"]) - self.tables["shared"].ctypes.data
                 return self.tables["shared"][start : start + int(self.context["shared_size"])].copy()
@@ -633,5 +638,18 @@ class Machine:
 
 
 _CONSTANT_TABLES = frozenset(
-    ("instructions", "ops", "slots", "register_template", "fills", "parameters", "constants", "timing", "starts", "ends", "events", "lanes")
+    (
+        "instructions",
+        "ops",
+        "slots",
+        "register_template",
+        "fills",
+        "parameters",
+        "constants",
+        "timing",
+        "starts",
+        "ends",
+        "events",
+        "lanes",
+    )
 )

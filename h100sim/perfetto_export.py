@@ -155,12 +155,8 @@ def _mbarrier_phases(writer: _Writer, trace: Trace) -> tuple[dict[tuple[int, int
     return flow_of_flip, flow_of_copy
 
 
-def _warps(
-    writer: _Writer, trace: Trace, flow_of_flip: dict[tuple[int, int], int], flow_of_copy: dict[int, int]
-) -> None:
-    names = {
-        int(m["identity"]): intervals.mbarrier_name(trace.kernel, int(m["address"])) for m in intervals.mbarriers(trace)
-    }
+def _warps(writer: _Writer, trace: Trace, flow_of_flip: dict[tuple[int, int], int], flow_of_copy: dict[int, int]) -> None:
+    names = {int(m["identity"]): intervals.mbarrier_name(trace.kernel, int(m["address"])) for m in intervals.mbarriers(trace)}
     seen = _phases_seen(trace)
     waits = np.sort(intervals.waits(trace), order=("warp", "blocked", "first_event"))
     ends = np.where(waits["resumed"] >= 0, waits["resumed"], trace.cycles)

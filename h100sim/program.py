@@ -268,7 +268,9 @@ class _Decoder:
             outline.outline(self.function, lowered),
         )
 
-    def decode_one(self, instruction: Instruction, op: lane.LaneOp | MachineOp | None, record: np.void) -> tuple[list[tuple[int, int]], list[int], list[int]]:
+    def decode_one(
+        self, instruction: Instruction, op: lane.LaneOp | MachineOp | None, record: np.void
+    ) -> tuple[list[tuple[int, int]], list[int], list[int]]:
         """Fill the record of one instruction; return its operand rows and its scoreboard inputs and outputs."""
         guard_input = []
         if instruction.guard is not None:
@@ -303,7 +305,9 @@ class _Decoder:
 
     def lower(self, instruction: Instruction) -> lane.LaneOp | MachineOp:
         if needed := missing_target(instruction, self.module.target):
-            raise self.refuse(instruction, f"instruction {instruction.opcode} must be for .target {needed}, not {self.module.target}")
+            raise self.refuse(
+                instruction, f"instruction {instruction.opcode} must be for .target {needed}, not {self.module.target}"
+            )
         if is_refused(instruction.opcode):
             raise self.refuse(instruction, reason_of(instruction.opcode))
         if wrong := wrong_operand(instruction):
@@ -387,7 +391,16 @@ def handlers(lowered: Sequence[lane.LaneOp | MachineOp | None]) -> set[Callable]
     return found
 
 
-_PIPE_OF = {"alu": "alu", "fma": "fma", "fmaheavy": "imad", "imad": "imad", "mufu": "mufu", "cvt": "cvt", "f64": "f64", "half": "half"}
+_PIPE_OF = {
+    "alu": "alu",
+    "fma": "fma",
+    "fmaheavy": "imad",
+    "imad": "imad",
+    "mufu": "mufu",
+    "cvt": "cvt",
+    "f64": "f64",
+    "half": "half",
+}
 
 
 def place_shared(module: Module, function: Function) -> tuple[dict[str, int], int, int, bool]:
@@ -441,7 +454,13 @@ def lower_by_line(module: Module, function: Function) -> dict[int, lane.LaneOp |
 
 def set_latencies(program: Program, model: DeviceModel) -> None:
     """Schedule a program for a device model: fill in when its instructions issue and how long they take their pipes."""
-    loads = {"shared": model.shared.load_latency, "global": model.memory.l2_latency, "local": model.shared.load_latency, "param": 8, "const": 8}
+    loads = {
+        "shared": model.shared.load_latency,
+        "global": model.memory.l2_latency,
+        "local": model.shared.load_latency,
+        "param": 8,
+        "const": 8,
+    }
     numbers = model.issue, tuple(loads.values())
     if program.outline is None or program.scheduled_for == numbers:
         return

@@ -307,10 +307,7 @@ def _shared_lines(instructions: Sequence[SharedInstruction]) -> list[str]:
 
 def _role_lines(roles: Sequence[Role]) -> list[str]:
     """Return one line per role and per wait of at least 0.1 % of its life."""
-    shown = {
-        role.name: [item for item in role.spent or role.waits if item.cycles >= max(role.cycles, 1) / 1000]
-        for role in roles
-    }
+    shown = {role.name: [item for item in role.spent or role.waits if item.cycles >= max(role.cycles, 1) / 1000] for role in roles}
     width = max((len(item.what) for items in shown.values() for item in items), default=0)
     every = any(role.spent for role in roles)
     title = "Where every cycle of each role went" if every else "What each role waited for"

@@ -49,9 +49,7 @@ def place_variables(module: Module, memory: GlobalMemory) -> ModuleVariables:
         variables += _variables_of(function)
     for variable in variables:
         if variable.extern:
-            raise _refuse(
-                module, variable, f"variable {variable.name} must be defined in the module, not only declared .extern"
-            )
+            raise _refuse(module, variable, f"variable {variable.name} must be defined in the module, not only declared .extern")
     addresses, constant_bytes = _place([v for v in variables if v.space == "const"])
     if constant_bytes > CONSTANT_BYTES:
         raise PtxError(

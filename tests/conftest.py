@@ -44,9 +44,7 @@ def chromium_path() -> str | None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say whether the browser tests could run, and print what tests recorded as ``thermometer``."""
     path = chromium_path()
-    found = (
-        f"Chromium for the browser tests: {path}" if path else "No Chromium was found: the browser tests were skipped"
-    )
+    found = f"Chromium for the browser tests: {path}" if path else "No Chromium was found: the browser tests were skipped"
     terminalreporter.write_line(found)
     for report in terminalreporter.stats.get("passed", ()):
         for name, text in report.user_properties:

@@ -22,9 +22,7 @@ def code_of(path: Path) -> list[ast.stmt]:
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_module_has_a_docstring(path: Path) -> None:
     module = ast.parse(path.read_text())
-    assert not module.body or ast.get_docstring(module), (
-        "a module docstring must say what is modelled and what is left out"
-    )
+    assert not module.body or ast.get_docstring(module), "a module docstring must say what is modelled and what is left out"
 
 
 def test_every_table_of_numbers_of_a_device_has_a_source() -> None:
@@ -32,9 +30,7 @@ def test_every_table_of_numbers_of_a_device_has_a_source() -> None:
     numbers = [node for node in tables if any(isinstance(item, ast.AnnAssign) and item.value for item in node.body)]
     text = (ROOT / "h100sim/devices.py").read_text().splitlines()
     unmarked = [
-        node.name
-        for node in numbers
-        if not any(mark in line for line in text[node.lineno - 1 : node.end_lineno] for mark in MARKS)
+        node.name for node in numbers if not any(mark in line for line in text[node.lineno - 1 : node.end_lineno] for mark in MARKS)
     ]
     assert unmarked == []
 

@@ -112,10 +112,7 @@ def test_mbarriers_have_the_names_of_the_program():
     semaphores = ({"name": "full", "offset": 1024, "count": 2}, {"name": "done", "offset": 1040, "count": 1})
     rank_1 = (1 << 24) | 1032
     trace = trace_of(
-        *(
-            {"kind": Event.MBARRIER_INITIALISED, "a": i, "c": 1, "d": d}
-            for i, d in enumerate((1024, rank_1, 1040, 2048))
-        ),
+        *({"kind": Event.MBARRIER_INITIALISED, "a": i, "c": 1, "d": d} for i, d in enumerate((1024, rank_1, 1040, 2048))),
         semaphores=semaphores,
     )
     names = [intervals.mbarrier_name(trace.kernel, int(m["address"])) for m in intervals.mbarriers(trace)]

@@ -111,9 +111,5 @@ def test_only_the_command_line_and_the_dsl_reach_outside_the_package() -> None:
 def test_importing_the_package_compiles_and_loads_nothing_heavy() -> None:
     """``import h100sim`` must stay instant: no NumPy, Numba or Dash."""
     heavy = ("numpy", "numba", "dash", "plotly", "networkx", "typer")
-    wrong = [
-        name
-        for name, _, inside in imports_of(ROOT / "h100sim/__init__.py")
-        if name.split(".")[0] in heavy and not inside
-    ]
+    wrong = [name for name, _, inside in imports_of(ROOT / "h100sim/__init__.py") if name.split(".")[0] in heavy and not inside]
     assert wrong == []

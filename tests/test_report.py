@@ -82,9 +82,7 @@ def test_bulk_copies_are_counted_by_direction() -> None:
 
 
 def test_the_text_states_units_and_the_dict_is_json() -> None:
-    summary = report.summarise(
-        story((100, Event.BLOCKED, 4, {"a": Wait.WGMMA}), (600, Event.RESUMED, 4, {"a": Wait.WGMMA}))
-    )
+    summary = report.summarise(story((100, Event.BLOCKED, 4, {"a": Wait.WGMMA}), (600, Event.RESUMED, 4, {"a": Wait.WGMMA})))
     text = report.as_text(summary)
     assert text.splitlines()[0] == "story on h100-sxm: 1,000 cycles (1.00 us at 1,000 MHz), grid 1x1x1, block 256x1x1"
     assert "    wgmma results        500 cycles  50.0%  once" in text.splitlines()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import h100sim
 from h100sim import devices
 from h100sim.outline import Step
@@ -59,7 +61,7 @@ def test_a_pipe_takes_one_instruction_after_the_other() -> None:
 def test_no_instruction_issues_before_its_operands_are_there() -> None:
     steps = placed(*chain("add.f32", 5, 1), "st.global.f32 [%d0], %f1;")
     at = [step.at for step in steps[:6]]
-    assert all(later - earlier >= devices.Issue().fma_latency for earlier, later in zip(at, at[1:], strict=False))
+    assert all(later - earlier >= devices.Issue().fma_latency for earlier, later in itertools.pairwise(at))
 
 
 def test_stores_keep_their_order() -> None:

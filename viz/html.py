@@ -87,10 +87,7 @@ def _document(title: str, embedded: dict[str, Any], blocks: dict[str, bytes]) ->
         *(f"<style>\n{text}</style>" for text in styles),
         f"</head><body>{render(page.layout())}",
         f'<script type="application/json" id="h-embedded">{data}</script>',
-        *(
-            f'<script type="text/plain" id="{name}">{base64.b64encode(b).decode()}</script>'
-            for name, b in blocks.items()
-        ),
+        *(f'<script type="text/plain" id="{name}">{base64.b64encode(b).decode()}</script>' for name, b in blocks.items()),
         *(f"<script>\n{text}</script>" for text in scripts),
         "</body></html>",
     ]

@@ -26,9 +26,7 @@ def encode(value: Any) -> bytes:
         if isinstance(node, np.ndarray):
             kind = node.dtype.str[1:]
             if kind not in _TYPES or node.ndim != 1:
-                raise TypeError(
-                    f"column must be one-dimensional and one of {sorted(_TYPES)}, not {node.dtype} {node.shape}"
-                )
+                raise TypeError(f"column must be one-dimensional and one of {sorted(_TYPES)}, not {node.dtype} {node.shape}")
             data = np.ascontiguousarray(node, node.dtype.newbyteorder("<")).tobytes()
             reference = {"column": [size, len(node), kind]}
             columns.append(data + bytes(-len(data) % 8))

@@ -267,4 +267,3 @@ def lower_reduce(instruction: Instruction, environment: Environment) -> MachineO
     d, a, members = instruction.operands
     integers = (_REDUCTIONS.index(kind), int(instruction.types[-1] == "s32"))
     return MachineOp(reduce, (d,), ((a, "b32"), (members, "u32")), integers, latency=24)
-

@@ -101,10 +101,7 @@ def _float_result(op: Opcode, result: str, body: str, exact: str, ins: tuple[str
     if result == "f32" and op.has("ftz"):
         body = f"flush32({body})"
     if op.has("sat"):
-        if result in _ONE:
-            body = f"saturated_bits({exact}, {_ONE[result]}, {body})"
-        else:
-            body = f"saturate{width_of_type(result)}({body})"
+        body = f"saturated_bits({exact}, {_ONE[result]}, {body})" if result in _ONE else f"saturate{width_of_type(result)}({body})"
     return Operation((result,), ins, (body,), _pipe(op), let, wide=True)
 
 

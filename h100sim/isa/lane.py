@@ -224,9 +224,7 @@ def _bind(instruction: Instruction) -> LaneOp:
     op = operation(opcode, len(outs), _shape(opcode, sources))
     if len(outs) != len(op.outs) or len(sources) != len(op.ins):
         wanted, given = (len(op.outs), len(op.ins)), (len(outs), len(sources))
-        raise PtxError(
-            f"{opcode} must have {wanted[0]} destinations and {wanted[1]} sources, not {given[0]} and {given[1]}"
-        )
+        raise PtxError(f"{opcode} must have {wanted[0]} destinations and {wanted[1]} sources, not {given[0]} and {given[1]}")
     ins = [(source, type_) for source, type_ in zip(sources, op.ins, strict=True) if type_ != "#"]
     for operand, type_ in [*zip(outs, op.outs, strict=True), *ins]:
         _check(opcode, operand, type_, op.wide)

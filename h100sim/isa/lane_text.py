@@ -114,10 +114,7 @@ def function_text(
 
     The function's name is its own: Numba's names of compiled functions must not clash between processes.
     """
-    if style == "mask":
-        lines = _mask_lines(body, targets, sources)
-    else:
-        lines = _lane_lines(style == "serial", let, body, targets, sources)
+    lines = _mask_lines(body, targets, sources) if style == "mask" else _lane_lines(style == "serial", let, body, targets, sources)
     text = "\n".join([*("    " + line for line in lines), ""])
     name = f"lane_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     return f"{_imports(text)}\n\n\ndef {name}(regs, mask, ops, ctx):\n{text}"
@@ -207,10 +204,7 @@ def _store_lines(targets: tuple[Slot, ...]) -> list[str]:
     lines = []
     for k, slot in enumerate(targets):
         if slot.kind == "u128":
-            lines += [
-                f"merge64(row(regs, ops, {k}), {start}, {half}{k}, active)"
-                for start, half in ((0, "low"), (32, "high"))
-            ]
+            lines += [f"merge64(row(regs, ops, {k}), {start}, {half}{k}, active)" for start, half in ((0, "low"), (32, "high"))]
         elif slot.kind != "pred":
             lines.append(f"merge{slot.bits}(row(regs, ops, {k}), 0, t{k}, active)")
     return lines

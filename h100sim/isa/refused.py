@@ -16,8 +16,12 @@ _SYNC = "must have .sync, not be {opcode}: sm_70 and later have no other form"
 _REASONS = {
     **dict.fromkeys(("tcgen05", "clusterlaunchcontrol", "st.bulk"), _LATER),
     **dict.fromkeys(("tex", "tld4", "txq", "suld", "sust", "sured", "suq", "istypep"), _TEXTURE),
-    **{f"v{name}{count}": _VIDEO for name in ("add", "sub", "avrg", "absdiff", "min", "max", "set") for count in ("", "2", "4")
-       if name + count != "absdiff4"},
+    **{
+        f"v{name}{count}": _VIDEO
+        for name in ("add", "sub", "avrg", "absdiff", "min", "max", "set")
+        for count in ("", "2", "4")
+        if name + count != "absdiff4"
+    },
     **dict.fromkeys(("vshl", "vshr", "vmad", "vabsdiff4.s32", "vabsdiff4.u32.u32.s32", "vabsdiff4.u32.s32.u32"), _VIDEO),
     "multimem": _SEVERAL,
     "createpolicy.cvt": _RUNTIME,

@@ -65,9 +65,9 @@ def _needs(instruction: Instruction) -> Iterator[str]:
             yield found
         elif part in _FP8:
             yield _SM_89
-    if instruction.base in ("atom", "red"):
-        if set(_VECTORS) & set(instruction.modifiers) or instruction.types[-1:] in (("bf16",), ("b128",)):
-            yield _SM_90
+    is_wide = set(_VECTORS) & set(instruction.modifiers) or instruction.types[-1:] in (("bf16",), ("b128",))
+    if instruction.base in ("atom", "red") and is_wide:
+        yield _SM_90
     if instruction.base == "mma" and instruction.types[:1] == ("f64",) and not instruction.has("m8n8k4"):
         yield _SM_90
     for operand in instruction.operands:

@@ -154,9 +154,7 @@ class GlobalMemory:
         if address < near.start:
             return f"{what}, {_bytes(near.start - address)} before the start of {near}"
         distance = address - near.end
-        return (
-            f"{what}, {_bytes(distance)} past the end of {near}" if distance else f"{what}, just past the end of {near}"
-        )
+        return f"{what}, {_bytes(distance)} past the end of {near}" if distance else f"{what}, just past the end of {near}"
 
     def _nearest(self, address: int) -> Allocation | None:
         def distance(a: Allocation) -> int:

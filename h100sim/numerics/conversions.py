@@ -313,9 +313,7 @@ def f32_of_f64(x, mode, flush):
     if x == x:
         return f32_bits(narrow32_ftz(x, mode) if flush else narrow32(x, mode))
     bits = f64_bits(x)
-    return (
-        uint32(bits >> uint64(63)) << uint32(31) | uint32(0x7FC00000) | uint32((bits & uint64(_FRACTION)) >> uint64(29))
-    )
+    return uint32(bits >> uint64(63)) << uint32(31) | uint32(0x7FC00000) | uint32((bits & uint64(_FRACTION)) >> uint64(29))
 
 
 @jit

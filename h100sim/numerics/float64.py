@@ -216,9 +216,7 @@ def div64(a, b, mode):
         if x >= y:
             x, quotient = x - y, quotient | uint64(1)
         x = x << uint64(1)
-    return round64(
-        _is_negative(a) != _is_negative(b), quotient, uint64(1) if x != uint64(0) else uint64(0), exponent, mode
-    )
+    return round64(_is_negative(a) != _is_negative(b), quotient, uint64(1) if x != uint64(0) else uint64(0), exponent, mode)
 
 
 @jit

@@ -318,10 +318,7 @@ def permute(a, b, selector, mode):
     source = uint64(a) | uint64(b) << uint64(32)
     result = uint32(0)
     for k in range(4):
-        if mode == 0:
-            control = (selector >> uint32(4 * k)) & uint32(15)
-        else:
-            control = uint32(_permute_index(k, int64(selector) & 3, mode))
+        control = selector >> uint32(4 * k) & uint32(15) if mode == 0 else uint32(_permute_index(k, int64(selector) & 3, mode))
         byte = uint32(source >> uint64(8 * (control & uint32(7)))) & uint32(0xFF)
         if mode == 0 and control & uint32(8):
             byte = uint32(0xFF) if byte & uint32(0x80) else uint32(0)

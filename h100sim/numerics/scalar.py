@@ -75,11 +75,7 @@ def _bits(operand, type_: str, opcode: str) -> np.ndarray:
         return array.astype(np.uint64)
     if array.dtype.kind in "iu":
         width = width_of_type(type_)
-        return (
-            array.astype(np.int64).view(np.uint64) & np.uint64((1 << width) - 1)
-            if width < 64
-            else array.astype(np.uint64)
-        )
+        return array.astype(np.int64).view(np.uint64) & np.uint64((1 << width) - 1) if width < 64 else array.astype(np.uint64)
     width = array.dtype.itemsize * 8
     if array.dtype not in _NATURAL.values() or width != width_of_type(type_):
         raise ElementTypeError(f"operand of {opcode} must hold bits or values of .{type_}, not {array.dtype.name}")

@@ -291,9 +291,7 @@ def fused_sum(code, a, present, b, d, scale_d, negate):
             else:
                 _round_f32(total, largest, fraction_bits, kept_bits, width, out)
             if c_special or b_any_special or a_special[m]:
-                _settle_specials(
-                    kinds, a[m], a_special[m], present[m], b, b_special, row, first, width, scale_d, negate, out
-                )
+                _settle_specials(kinds, a[m], a_special[m], present[m], b, b_special, row, first, width, scale_d, negate, out)
             for n in range(width):
                 row[first + n] = out[n]
 

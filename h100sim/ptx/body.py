@@ -128,9 +128,7 @@ class Body:
             elif outer is not None:
                 outer.pending.append((name, at, place))
             else:
-                raise self.cursor.tokens.error(
-                    f"branch target must be a label of this scope or one around it, not {name}", at
-                )
+                raise self.cursor.tokens.error(f"branch target must be a label of this scope or one around it, not {name}", at)
         if outer is None:
             return True
         self.names.scopes.pop()
@@ -214,9 +212,7 @@ class Body:
                 elif (symbol := self._resolve(entry, at)) is not None:
                     entry = symbol.name
                 else:
-                    raise cursor.tokens.error(
-                        f"entry of .calltargets must be a function declared before, not {entry}", at
-                    )
+                    raise cursor.tokens.error(f"entry of .calltargets must be a function declared before, not {entry}", at)
                 entries.append(entry)
             if directive == ".branchtargets":
                 self.branch_targets[unique] = entries
@@ -266,9 +262,7 @@ class Body:
         if not isinstance(found, Reg):
             raise cursor.error(f"{noun} must be a declared register of type .pred, not {cursor.shown()}")
         if found.register.type != "pred":
-            raise cursor.error(
-                f"{noun} must be a register of type .pred, not {cursor.shown()} of type .{found.register.type}"
-            )
+            raise cursor.error(f"{noun} must be a register of type .pred, not {cursor.shown()} of type .{found.register.type}")
         cursor.at += 1
         return found
 
@@ -384,12 +378,8 @@ class Body:
     def _undeclared(self) -> Exception:
         cursor = self.cursor
         if cursor.token[:1] == "%":
-            return cursor.error(
-                f"register must be declared before its use or be a special register, not {cursor.shown()}"
-            )
-        return cursor.error(
-            f"operand must be a declared register, variable or function, or a constant, not {cursor.shown()}"
-        )
+            return cursor.error(f"register must be declared before its use or be a special register, not {cursor.shown()}")
+        return cursor.error(f"operand must be a declared register, variable or function, or a constant, not {cursor.shown()}")
 
     def _vector(self) -> Vector:
         cursor, texts = self.cursor, self.cursor.texts

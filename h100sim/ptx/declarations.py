@@ -61,9 +61,7 @@ def parse_type(cursor: Cursor, noun: str) -> tuple[str, int]:
     type_ = cursor.token[1:]
     if cursor.token[:1] != "." or type_ not in SIZES:
         if cursor.token in REFUSED_SPACES:
-            raise cursor.error(
-                f"variable must be memory or a register: {REFUSED_SPACES[cursor.token]} are not supported"
-            )
+            raise cursor.error(f"variable must be memory or a register: {REFUSED_SPACES[cursor.token]} are not supported")
         raise cursor.error(f"type of {noun} must be a PTX type such as .b32, not {cursor.shown()}")
     cursor.advance()
     return type_, width
@@ -112,9 +110,7 @@ def parse_variables(cursor: Cursor, linkage: str, resolve: Resolve) -> list[tupl
     type_, width = parse_type(cursor, f".{space} variable")
     if type_ == "pred":
         raise cursor.tokens.error(f"variable of type .pred must be in .reg, not in .{space}", cursor.at - 1)
-    template = Variable(
-        "", space, type_, 0, align or SIZES[type_] * width, b"", (), linkage == "extern", line, (), linkage
-    )
+    template = Variable("", space, type_, 0, align or SIZES[type_] * width, b"", (), linkage == "extern", line, (), linkage)
     found = [_parse_variable(cursor, template, width, resolve)]
     while cursor.accept(","):
         found.append(_parse_variable(cursor, template, width, resolve))
@@ -237,9 +233,7 @@ def _parse_element(cursor: Cursor, data: _Bytes, type_: str, resolve: Resolve) -
         at = cursor.at
         symbol = parse_symbol_address(cursor, resolve)
         if size not in (4, 8) or type_ in FLOATS:
-            raise cursor.tokens.error(
-                f"initialiser of type .{type_} must be a number, not the address of {symbol.name}", at
-            )
+            raise cursor.tokens.error(f"initialiser of type .{type_} must be a number, not the address of {symbol.name}", at)
         data.fixups.append((offset, symbol, size))
         data.data.extend(bytes(size))
         return
@@ -272,9 +266,7 @@ def _encode(value: int, kind: str, size: int) -> bytes:
 def _shift_of_mask(cursor: Cursor, mask: int, size: int, at: int) -> int:
     shift = (mask & -mask).bit_length() - 1 if mask else 0
     if size != 1 or shift % 8 or mask != 0xFF << shift or shift > 56:
-        raise cursor.tokens.error(
-            f"mask of an address must be 0xff at a byte, for an array of bytes, not {cursor.texts[at]}", at
-        )
+        raise cursor.tokens.error(f"mask of an address must be 0xff at a byte, for an array of bytes, not {cursor.texts[at]}", at)
     return shift
 
 
@@ -325,9 +317,7 @@ def _parse_parameter(cursor: Cursor, noun: str) -> tuple[Parameter, int]:
     align = parse_align(cursor)
     type_, width = parse_type(cursor, "parameter")
     if width > 1 or type_ == "pred":
-        raise cursor.tokens.error(
-            f"type of a .param must be a scalar or an array of bytes, not .{type_} as written", cursor.at - 1
-        )
+        raise cursor.tokens.error(f"type of a .param must be a scalar or an array of bytes, not .{type_} as written", cursor.at - 1)
     pointer_space, pointer_align = _parse_pointer(cursor)
     align = align or parse_align(cursor)
     at = cursor.at

@@ -96,14 +96,10 @@ class _ModuleParser:
             if name.startswith("sm_") and number.isdigit() and len(number) <= 4:
                 suffix = name[3 + len(number) :]
                 if int(number) > NEWEST_TARGET or (suffix and name != "sm_90a"):
-                    raise cursor.error(
-                        f".target must be sm_90a, sm_90 or an older architecture that runs on it, not {name}"
-                    )
+                    raise cursor.error(f".target must be sm_90a, sm_90 or an older architecture that runs on it, not {name}")
                 target = name
             elif name not in _TARGET_OPTIONS:
-                raise cursor.error(
-                    f".target must be sm_90a, sm_90 or an older architecture that runs on it, not {cursor.shown()}"
-                )
+                raise cursor.error(f".target must be sm_90a, sm_90 or an older architecture that runs on it, not {cursor.shown()}")
             cursor.advance()
             if not cursor.accept(","):
                 break
@@ -142,9 +138,7 @@ class _ModuleParser:
         elif token in (".reg", ".local", ".param"):
             raise cursor.error(f"variable of a module must be in .global, .const or .shared, not in {token}")
         else:
-            raise cursor.tokens.error(
-                f"statement of a module must be a directive such as .entry, not {cursor.shown()}", linkage_at
-            )
+            raise cursor.tokens.error(f"statement of a module must be a directive such as .entry, not {cursor.shown()}", linkage_at)
 
     def _file(self) -> None:
         """Read ``.file 1 "name"``, with or without time stamp and size."""
@@ -187,13 +181,9 @@ class _ModuleParser:
         for variable, at in parse_variables(self.cursor, linkage, self._resolve):
             known = self.variables.get(variable.name)
             if variable.name in self.symbols and (known is None or not (known.extern or variable.extern)):
-                raise self.cursor.tokens.error(
-                    f"name must be declared once in a module, not again as {variable.name}", at
-                )
+                raise self.cursor.tokens.error(f"name must be declared once in a module, not again as {variable.name}", at)
             if known is not None and (known.space, known.type) != (variable.space, variable.type):
-                raise self.cursor.tokens.error(
-                    f"variable {variable.name} must be declared alike each time, not differently", at
-                )
+                raise self.cursor.tokens.error(f"variable {variable.name} must be declared alike each time, not differently", at)
             if known is None or known.extern:
                 self.variables[variable.name] = variable
             self.symbols.setdefault(variable.name, (Symbol(variable.name), at))
@@ -273,9 +263,7 @@ class _ModuleParser:
                     numbers.append(parse_integer_literal(cursor, directive))
                 found[directive[1:]] = tuple(numbers)
             else:
-                raise cursor.error(
-                    f"directive of a function must be one such as .maxntid or .reqntid, not {cursor.shown()}"
-                )
+                raise cursor.error(f"directive of a function must be one such as .maxntid or .reqntid, not {cursor.shown()}")
 
     def _add_function(self, function: Function, at: int) -> None:
         name = function.name
@@ -287,9 +275,7 @@ class _ModuleParser:
         elif known.defined and function.defined:
             raise self.cursor.tokens.error(f"function must have one body, not a second one of {name}", at)
         elif _signature(known) != _signature(function):
-            raise self.cursor.tokens.error(
-                f"parameters of {name} must be the same in every declaration, not different ones", at
-            )
+            raise self.cursor.tokens.error(f"parameters of {name} must be the same in every declaration, not different ones", at)
         if known is None or not known.defined:
             self.functions[name] = function
 
@@ -320,9 +306,7 @@ class _ModuleParser:
         return replace(function, returns=lists[0], parameters=lists[1])
 
     def _body(self, pending: _Pending) -> None:
-        body = Body(
-            Cursor(self.cursor.tokens, pending.body_at), pending.names, ModuleNames(self.symbols, self.variables)
-        )
+        body = Body(Cursor(self.cursor.tokens, pending.body_at), pending.names, ModuleNames(self.symbols, self.variables))
         body.parse()
         self.functions[pending.function.name] = replace(
             pending.function,

@@ -50,9 +50,7 @@ def tma_load(
     if not shared.flags.writeable:
         raise UsageError("shared memory must be an array that can be written, not a read-only one")
     arena = mem.arena
-    status = load_box(
-        *(m.plan, start, taps, arena.ctypes.data, mem.base, arena.size, window.ctypes.data, window.size, int(dst))
-    )
+    status = load_box(*(m.plan, start, taps, arena.ctypes.data, mem.base, arena.size, window.ctypes.data, window.size, int(dst)))
     _check(m, status, coords, mem, box_extent(m.plan, start, taps), "load", f"{dst:#x}", "")
     if window is not shared:
         shared[...] = window
@@ -76,9 +74,7 @@ def tma_store(
     extent = box_extent(m.plan, start, _im2col_offsets(m, None))
     _check(m, 0, coords, mem, extent, "store", f"{src:#x}", reduce or "")
     code = REDUCTIONS.index(reduce or "")
-    status = store_box(
-        *(m.plan, start, arena.ctypes.data, mem.base, arena.size, window.ctypes.data, window.size, int(src), code)
-    )
+    status = store_box(*(m.plan, start, arena.ctypes.data, mem.base, arena.size, window.ctypes.data, window.size, int(src), code))
     _check(m, status, coords, mem, extent, f"{reduce} reduction" if reduce else "store", f"{src:#x}", reduce or "")
 
 

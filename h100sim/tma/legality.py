@@ -59,9 +59,7 @@ def check_map(m: TensorMap) -> None:
 
 
 def _refuse(m: TensorMap, noun: str, rule: str, value: object) -> NoReturn:
-    raise TensorMapError(
-        f"tensor map {noun} must be {rule}, not {value}", rule=_RULE.format("Im2col" if m.is_im2col else "Tiled")
-    )
+    raise TensorMapError(f"tensor map {noun} must be {rule}, not {value}", rule=_RULE.format("Im2col" if m.is_im2col else "Tiled"))
 
 
 def _check_lengths(m: TensorMap) -> None:

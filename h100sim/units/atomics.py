@@ -176,9 +176,7 @@ def lower_atomic(instruction: Instruction, environment: Environment) -> MachineO
     check_address(instruction, base, environment)
     values = [x for value in operands[: 2 if operation == "cas" else 1] for x in flatten(value)]
     if len(old) != count or len(values) != count + (operation == "cas"):
-        raise refuse(
-            instruction, f"{instruction.opcode} must have vectors of {count} elements, not {len(values)}", environment
-        )
+        raise refuse(instruction, f"{instruction.opcode} must have vectors of {count} elements, not {len(values)}", environment)
     if type_ == "b128":
         integers = (offset, CODES[space_name(instruction)], size, 1, OPERATIONS.index(operation), _flags(instruction, _ACCESS))
         return MachineOp(atomic_wide, old, ((base, "u64"), *((x, type_) for x in values)), integers, latency=30)

@@ -110,9 +110,7 @@ def wait(regs, mask, ops, ctx):
 @machine_instruction("barrier.cluster.arrive")
 def lower_arrive(instruction: Instruction, environment: Environment) -> MachineOp:
     if instruction.has("acquire"):
-        raise refuse(
-            instruction, f"{instruction.opcode} semantics must be .release or .relaxed, not .acquire", environment
-        )
+        raise refuse(instruction, f"{instruction.opcode} semantics must be .release or .relaxed, not .acquire", environment)
     return MachineOp(arrive, (), (), (int(not instruction.has("relaxed")),))
 
 

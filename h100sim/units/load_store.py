@@ -62,7 +62,9 @@ def space_name(instruction: Instruction) -> str:
     return ""
 
 
-def address_operand(instruction: Instruction, address: Operand, environment: Environment, what: str = "address") -> tuple[Operand, int]:
+def address_operand(
+    instruction: Instruction, address: Operand, environment: Environment, what: str = "address"
+) -> tuple[Operand, int]:
     """Split ``[base + offset]`` into the operand that becomes a register row and the byte offset."""
     if not isinstance(address, Address):
         raise refuse(instruction, f"{instruction.base} {what} must be in brackets", environment)
@@ -106,7 +108,7 @@ def record(ctx, regs, ops, k, offset, mask, size, space, access):
                 if kind != GLOBAL:
                     address &= (1 << 40) - 1
             row[lane] = address
-    if kind == CONST or kind == PARAM or kind == LOCAL:
+    if kind in (CONST, PARAM, LOCAL):
         return
     emit(ctx, c.now, _MEMORY, S.ctas(ctx)[w.cta].id, w.id, c.pc, mask, -1, c.lanes_total + c.n_lanes, size, kind, access)
     c.n_lanes += 1
@@ -221,7 +223,7 @@ def load(regs, mask, ops, ctx):
     if kind == SHARED:
         shared_time(ctx, regs, ops, count, offset, mask, total, True, LOAD)
         record(ctx, regs, ops, count, offset, mask, total, space, access)
-    elif kind == GLOBAL or kind == LOCAL:
+    elif kind in (GLOBAL, LOCAL):
         c.latency = global_time(ctx, total * 32) - c.now
         record(ctx, regs, ops, count, offset, mask, total, space, access)
     for lane in range(32):
@@ -305,7 +307,7 @@ def store(regs, mask, ops, ctx):
     if kind == SHARED:
         shared_time(ctx, regs, ops, 0, offset, mask, total, False, STORE)
         record(ctx, regs, ops, 0, offset, mask, total, space, access)
-    elif kind == GLOBAL or kind == LOCAL:
+    elif kind in (GLOBAL, LOCAL):
         store_out(ctx, regs, ops, 0, offset, mask, total)
         record(ctx, regs, ops, 0, offset, mask, total, space, access)
     return S.S_NEXT
@@ -467,5 +469,3 @@ def lower_mapa(instruction: Instruction, environment: Environment) -> MachineOp:
 def lower_getctarank(instruction: Instruction, environment: Environment) -> MachineOp:
     d, a = instruction.operands
     return MachineOp(rank_of, (d,), ((a, instruction.types[-1]),), pipe="alu")
-
-

@@ -135,11 +135,7 @@ def complete_tx(ctx, m, size_bytes, warp, pc, op):
 def state_word(M):
     """Return the 64-bit state as sm_90 encodes it. Measured: from the machine code of arrive and pending_count: phase in bit
     63, 2**20 - pending in 62:43, 2**20 - expected in 20:1."""
-    return (
-        ((M.phase & 1) << 63)
-        | (((RANGE - M.pending) & (RANGE - 1)) << 43)
-        | (((RANGE - M.expected) & (RANGE - 1)) << 1)
-    )
+    return ((M.phase & 1) << 63) | (((RANGE - M.pending) & (RANGE - 1)) << 43) | (((RANGE - M.expected) & (RANGE - 1)) << 1)
 
 
 def init(regs, mask, ops, ctx):
@@ -337,10 +333,7 @@ def lower_arrive(instruction: Instruction, environment: Environment) -> MachineO
     base, offset = barrier_operand(instruction, rest[0], environment)
     value = rest[1] if len(rest) > 1 else Imm(1)
     drop = instruction.opcode.startswith("mbarrier.arrive_drop")
-    if instruction.has("noComplete"):
-        kind = 2 if drop else 4
-    else:
-        kind = (2 if drop else 0) + (1 if instruction.has("expect_tx") else 0)
+    kind = (2 if drop else 4) if instruction.has("noComplete") else (2 if drop else 0) + (1 if instruction.has("expect_tx") else 0)
     if kind in (1, 3) and len(rest) < 2:
         raise refuse(instruction, f"{instruction.opcode} must have a byte count", environment)
     return MachineOp(arrive_handler, (state,), ((base, "u64"), (value, "u32")), (offset, kind), latency=8)

@@ -103,9 +103,7 @@ def answer(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, d
         (["check", "a\0.ptx"], "PTX file must be a readable text"),
     ],
 )
-def test_wrong_usage_is_one_clear_sentence_and_status_2(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_usage_is_one_clear_sentence_and_status_2(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert execute_command(words) == 2
     captured = capsys.readouterr()
     assert captured.err.startswith(f"h100sim: {message}")
@@ -325,9 +323,7 @@ SUM_IN_MEMORY = (
 )
 
 
-def test_check_schedules_says_that_sums_in_memory_depend_on_the_order(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_schedules_says_that_sums_in_memory_depend_on_the_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     launch = ["check", ptx_file(tmp_path, SUM_IN_MEMORY), "--grid", "1", "--block", "128", "--arg", "zeros:f32:1"]
     status, found = answer([*launch, "--schedules", "60"], capsys)
     assert status == 1

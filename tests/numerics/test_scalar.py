@@ -50,7 +50,9 @@ def test_the_table_of_lop3_is_an_int():
 
 
 def test_says_what_is_wrong():
-    with pytest.raises(PtxError, match=r"^opcode must be a form of ex2 that sm_90a has \(ex2\.approx\.ftz\.f32, .*\), not ex2\.f32"):
+    with pytest.raises(
+        PtxError, match=r"^opcode must be a form of ex2 that sm_90a has \(ex2\.approx\.ftz\.f32, .*\), not ex2\.f32"
+    ):
         scalar("ex2.f32", np.uint32(1))
     with pytest.raises(PtxError, match=r"^opcode must be one that works on registers alone \(abs, add, .*\), not ld\.global\.u32"):
         scalar("ld.global.u32", np.uint32(1))

@@ -42,9 +42,7 @@ def test_the_order_of_terms_has_no_influence(case, random):
     triple, a, b, c = case
     order = list(range(a.shape[1]))
     random.shuffle(order)
-    assert step(triple, a, b, c) == step(
-        triple, np.ascontiguousarray(a[:, order]), np.ascontiguousarray(b[:, order]), c
-    )
+    assert step(triple, a, b, c) == step(triple, np.ascontiguousarray(a[:, order]), np.ascontiguousarray(b[:, order]), c)
 
 
 @given(steps())
@@ -83,9 +81,7 @@ def test_scaling_by_a_power_of_two_is_exact(numbers, power, start):
 
     def result(x, c):
         words = (x.view(np.uint16).astype(np.uint32), b.view(np.uint16).astype(np.uint32))
-        return value(
-            ("f32", "bf16", "bf16"), step(("f32", "bf16", "bf16"), *words, np.array([[c]], np.float32).view("u4"))
-        )
+        return value(("f32", "bf16", "bf16"), step(("f32", "bf16", "bf16"), *words, np.array([[c]], np.float32).view("u4")))
 
     assert result(scaled, start * 2.0**power) == result(a, start) * 2.0**power
 

@@ -122,10 +122,7 @@ def test_float_steps_equal_the_twin(triple, spread):
     d = c.copy()
     run_steps(code_of(*triple), a, b, d)
     expected = [
-        [
-            [twin(*triple, a[i, m].tolist(), b[i, n].tolist(), int(c[i, m, n])) for n in range(columns)]
-            for m in range(rows)
-        ]
+        [[twin(*triple, a[i, m].tolist(), b[i, n].tolist(), int(c[i, m, n])) for n in range(columns)] for m in range(rows)]
         for i in range(batch)
     ]
     np.testing.assert_array_equal(d, np.array(expected, np.uint32))

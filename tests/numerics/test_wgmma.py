@@ -15,9 +15,7 @@ K = {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32, "s8": 32, "u8": 3
 @pytest.mark.parametrize("triple", sorted(WGMMA_TYPES), ids=".".join)
 def test_every_legal_opcode_parses(triple):
     tail = ".and.popc" if triple[1] == "b1" else ""
-    for n in legal_columns(
-        parse_wgmma(f"wgmma.mma_async.sync.aligned.m64n8k{K[triple[1]]}.{'.'.join(triple)}{tail}").a
-    ):
+    for n in legal_columns(parse_wgmma(f"wgmma.mma_async.sync.aligned.m64n8k{K[triple[1]]}.{'.'.join(triple)}{tail}").a):
         parse_wgmma(f"wgmma.mma_async.sync.aligned.m64n{n}k{K[triple[1]]}.{'.'.join(triple)}{tail}")
 
 

@@ -91,9 +91,7 @@ def test_operands(statement: str, expected: list) -> None:
 
 
 def test_opcodes_are_split_into_modifiers_and_types() -> None:
-    code = function(
-        "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16; ld.global.v4.f32; add .u32; cvt.rn.satfinite.e4m3x2.f32;"
-    )
+    code = function("wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16; ld.global.v4.f32; add .u32; cvt.rn.satfinite.e4m3x2.f32;")
     assert [(i.opcode, i.base, i.modifiers, i.types) for i in code.instructions] == [
         (
             "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16", "wgmma",
@@ -119,11 +117,7 @@ def test_scopes_shadow_registers_and_repeat_labels() -> None:
         mov.b32 %r1, 3; bra LAB;
         OUT:"""
     )
-    moved = [
-        (i.operands[0].register.name, i.operands[0].register.type)
-        for i in found.instructions
-        if i.base in ("mov", "add")
-    ]  # type: ignore[union-attr]
+    moved = [(i.operands[0].register.name, i.operands[0].register.type) for i in found.instructions if i.base in ("mov", "add")]  # type: ignore[union-attr]
     assert moved == [("%r1", "b32"), ("%r1", "b32"), ("%r1$2", "b64"), ("%r1", "b32")]
     assert [i.operands[0] for i in found.instructions if i.base == "bra"] == [
         Label("LAB$2", 2), Label("OUT", 7), Label("LAB", 0),

@@ -41,8 +41,7 @@ def test_addresses_become_fixups() -> None:
 
 def test_spaces_alignment_and_linkage() -> None:
     found = module(
-        ".extern .shared .align 1024 .b8 smem[]; .visible .const .v4 .f32 v[2];"
-        ".weak .global .attribute(.managed) .f64 d;"
+        ".extern .shared .align 1024 .b8 smem[]; .visible .const .v4 .f32 v[2];.weak .global .attribute(.managed) .f64 d;"
     ).variables
     smem, v, d = found["smem"], found["v"], found["d"]
     assert (smem.space, smem.size, smem.align, smem.extern) == ("shared", 0, 1024, True)

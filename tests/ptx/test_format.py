@@ -69,8 +69,7 @@ def test_an_instruction_reads_as_people_write_it() -> None:
 .entry k() { .reg .pred p; .reg .b32 %r<5>; .reg .b64 %rd1;
 @!p  cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [ %r1 +8 ],[%rd1,{%r2,0}],[%r3]; }"""
     assert format_instruction(parse(text).functions["k"].instructions[0]) == (
-        "@!p cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
-        " [%r1+8], [%rd1, {%r2, 0}], [%r3];"
+        "@!p cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r1+8], [%rd1, {%r2, 0}], [%r3];"
     )
 
 
@@ -106,9 +105,7 @@ def test_everything_that_compilers_seldom_write_survives() -> None:
 
 
 NAMES = st.text(string.ascii_letters, min_size=1, max_size=3).map(lambda name: f"%{name}_")
-MODIFIERS = st.sampled_from(
-    ["sync", "aligned", "shared::cta", "2d", "m64n8k16", "mbarrier::complete_tx::bytes", "rn", "v4"]
-)
+MODIFIERS = st.sampled_from(["sync", "aligned", "shared::cta", "2d", "m64n8k16", "mbarrier::complete_tx::bytes", "rn", "v4"])
 BASES = st.sampled_from(["add", "ld", "st", "wgmma", "cp", "mov", "setp"])
 OPCODES = st.builds(
     lambda base, parts: ".".join([base, *parts]),
@@ -191,22 +188,16 @@ def functions(draw: st.DrawFn, name: str, symbols: tuple[str, ...]) -> Function:
         offset += parameters[-1].size
     count = draw(st.integers(0, 8))
     labels = {f"$L{k}": draw(st.integers(0, count)) for k in range(draw(st.integers(0, 3)))}
-    frame = Frame(
-        registers, labels, (*symbols, *(p.name for p in parameters)), [r for r in registers if r.type == "pred"]
-    )
+    frame = Frame(registers, labels, (*symbols, *(p.name for p in parameters)), [r for r in registers if r.type == "pred"])
     code = []
     source = None
     for _ in range(count):
         source = draw(st.just(source) | st.tuples(st.integers(1, 3), st.integers(1, 999)))
         code.append(replace(draw(instructions(frame)), source=source))
     directives = draw(
-        st.dictionaries(
-            st.sampled_from(["maxntid", "reqntid"]), st.lists(st.integers(1, 64), min_size=1, max_size=3).map(tuple)
-        )
+        st.dictionaries(st.sampled_from(["maxntid", "reqntid"]), st.lists(st.integers(1, 64), min_size=1, max_size=3).map(tuple))
     )
-    return Function(
-        name, True, tuple(parameters), (), registers, tuple(code), labels, directives=directives, linkage="visible"
-    )
+    return Function(name, True, tuple(parameters), (), registers, tuple(code), labels, directives=directives, linkage="visible")
 
 
 @st.composite

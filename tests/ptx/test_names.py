@@ -42,11 +42,7 @@ def test_lookups_find_the_innermost_declaration(steps: list[tuple[str, int, bool
         elif kind == ")" and len(model) > 1:
             names.scopes.pop()
             model.pop()
-        elif (
-            as_range
-            and not any(name in model[-1] for name in (f"r{k}" for k in range(number)))
-            and "r<" not in model[-1]
-        ):
+        elif as_range and not any(name in model[-1] for name in (f"r{k}" for k in range(number))) and "r<" not in model[-1]:
             assert not names.overlaps("r", number)
             names.declare_range("r", "b32", 1, number)
             model[-1] |= {f"r{k}": step * 100 + k for k in range(number)} | {"r<": 0}

@@ -36,9 +36,7 @@ def copy_of(row: dict, prefix: str, count: int) -> list[int]:
 @pytest.mark.parametrize("name", ["tma_load.npz", "tma_interleave.npz", "tma_im2col.npz"])
 def test_every_captured_load(name, captures, make_map, silicon_errors, patterns):
     capture, at, wrong = captures(name), 0, []
-    for row, (low, high), counted in zip(
-        capture.rows, capture["extent"].tolist(), capture["counted"].tolist(), strict=True
-    ):
+    for row, (low, high), counted in zip(capture.rows, capture["extent"].tolist(), capture["counted"].tolist(), strict=True):
         expected = np.full(SHARED_BYTES, 0xCD, np.uint8)
         expected[low:high] = capture["shared"][at : at + high - low]
         at += high - low
@@ -106,12 +104,10 @@ def test_a_load_and_a_store_return_the_tensor(m, line):
     element = np.arange(m.format.size_bytes)
     inside = np.zeros(size + 16, bool)
     positions = [
-        np.arange(0, min(b, d), e if k else 1)
-        for k, (b, d, e) in enumerate(zip(m.box, m.dims, m.element_strides, strict=True))
+        np.arange(0, min(b, d), e if k else 1) for k, (b, d, e) in enumerate(zip(m.box, m.dims, m.element_strides, strict=True))
     ]
     offsets = sum(
-        g.astype(object) * s
-        for g, s in zip(np.meshgrid(*positions, indexing="ij"), (m.format.size_bytes, *m.strides), strict=True)
+        g.astype(object) * s for g, s in zip(np.meshgrid(*positions, indexing="ij"), (m.format.size_bytes, *m.strides), strict=True)
     )
     inside[(np.asarray(offsets, np.int64)[..., None] + element).ravel()] = True
     assert np.array_equal(after[inside], before[inside])

@@ -75,7 +75,9 @@ AGAIN:
     out = zeros(64)
     given = {"grid": 2, "block": 32, "cluster": (cluster, 1, 1)}
     if cluster == 1:
-        with pytest.raises(h100sim.IllegalInstruction, match=r"^st\.async\S* must be in a launch with clusters, not in one without"):
+        with pytest.raises(
+            h100sim.IllegalInstruction, match=r"^st\.async\S* must be in a launch with clusters, not in one without"
+        ):
             launch(entry("u64 out", body + STORE_THREAD), (out,), **given)
     else:
         launch(entry("u64 out", body + STORE_THREAD), (out,), **given)

@@ -62,9 +62,7 @@ def test_sums_of_f32_keep_subnormal_numbers_in_shared_memory_alone(space):
 
 
 def test_vectors_and_pairs_add_element_by_element():
-    body = (
-        START + ".reg .f32 %v<4>; cvt.rn.f32.u32 %v0, %t; mov.f32 %v1, 0f3F800000; mov.f32 %v2, %v0; mov.f32 %v3, %v1;"
-    )
+    body = START + ".reg .f32 %v<4>; cvt.rn.f32.u32 %v0, %t; mov.f32 %v1, 0f3F800000; mov.f32 %v2, %v0; mov.f32 %v3, %v1;"
     body += "red.global.v4.f32.add [%a], {%v0, %v1, %v2, %v3}; mov.b32 %x, 0x40003C00;"
     body += "red.relaxed.gpu.global.add.noftz.f16x2 [%a+16], %x;"
     mem = zeros(5)

@@ -93,8 +93,7 @@ def test_arriving_twice_is_an_error():
         launch(
             entry(
                 "u64 out",
-                SETUP
-                + "setp.eq.u32 %p, %w, 0; @%p barrier.cluster.arrive; barrier.cluster.arrive; barrier.cluster.wait;",
+                SETUP + "setp.eq.u32 %p, %w, 0; @%p barrier.cluster.arrive; barrier.cluster.arrive; barrier.cluster.wait;",
             ),
             (zeros(1),),
             block=64,
@@ -104,12 +103,15 @@ def test_arriving_twice_is_an_error():
 @pytest.mark.parametrize(("space", "of_peer"), [("shared", 0), ("shared::cta", 0), ("shared::cluster", 1), ("global", 0)])
 def test_isspacep_tells_the_own_cta_from_the_cluster(space, of_peer):
     """Spec: PTX ISA 9.1, "isspacep": the window of shared::cta is that of the executing CTA, and .shared means it."""
-    body = SETUP + f"""
+    body = (
+        SETUP
+        + f"""
     .reg .b64 %own, %far; .reg .b32 %a, %b; cvt.u64.u32 %own, %o; cvta.shared.u64 %own, %own;
     xor.b32 %rank, %rank, 1; mapa.u64 %far, %own, %rank;
     isspacep.{space} %p, %own; selp.u32 %a, 1, 0, %p; isspacep.{space} %p, %far; selp.u32 %b, 10, 0, %p;
     add.u32 %r_value, %a, %b;
 """
+    )
     out = zeros(128)
     launch(entry("u64 out", body + STORE_THREAD), (out,), grid=2, block=64, cluster=(2, 1, 1))
     assert set(out.tolist()) == {(space != "global") + 10 * of_peer}

@@ -85,9 +85,17 @@ def test_missing_bytes_are_a_deadlock_that_counts_them():
 @pytest.mark.parametrize(
     ("body", "error", "message"),
     [
-        ("mbarrier.init.shared::cta.b64 [%b+4], 1;", h100sim.MisalignedAddress, "mbarrier address must be a multiple of 8, not 0x404"),
+        (
+            "mbarrier.init.shared::cta.b64 [%b+4], 1;",
+            h100sim.MisalignedAddress,
+            "mbarrier address must be a multiple of 8, not 0x404",
+        ),
         ("mbarrier.arrive.shared::cta.b64 _, [%b+8];", h100sim.IllegalInstruction, "must name an initialised mbarrier"),
-        ("mov.u32 %v, 0; mbarrier.init.shared::cta.b64 [%b+8], %v;", h100sim.IllegalInstruction, "mbarrier count must be from 1 to 1,048,575, not 0"),
+        (
+            "mov.u32 %v, 0; mbarrier.init.shared::cta.b64 [%b+8], %v;",
+            h100sim.IllegalInstruction,
+            "mbarrier count must be from 1 to 1,048,575, not 0",
+        ),
         ("mbarrier.arrive.shared::cta.b64 _, [%b], 2;", h100sim.IllegalInstruction, "mbarrier pending count must stay"),
         (WAIT.format(n=0, parity=2), h100sim.IllegalInstruction, "mbarrier phase parity must be 0 or 1, not 2"),
         ("ld.shared.u32 %v, [%b+100000];", h100sim.OutOfRange, "shared address must lie in the"),

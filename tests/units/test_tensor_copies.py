@@ -173,7 +173,8 @@ def test_copies_take_cache_hints():
     source = device.asarray(np.arange(512, dtype=np.uint32).reshape(16, 32))
     target = device.asarray(np.zeros((16, 32), np.uint32))
     maps = [TensorMap.tiled("u32", buffer.address, [32, 16], [128], [32, 16]) for buffer in (source, target)]
-    body = """
+    body = (
+        """
     .reg .b64 %policy, %there; createpolicy.fractional.L2::evict_first.b64 %policy;
     mov.u64 %there, target; cvta.param.u64 %there, %there;
     @%q mbarrier.init.shared::cta.b64 [%b], 1; @%q mbarrier.arrive.expect_tx.shared::cta.b64 %state, [%b], 2048; bar.sync 0;
@@ -181,7 +182,9 @@ def test_copies_take_cache_hints():
         [%s], [%map, {0, 0}], [%b], %policy;
 WAIT: mbarrier.try_wait.parity.shared::cta.b64 %done, [%b], 0; @!%done bra WAIT;
     @%q cp.async.bulk.tensor.2d.global.shared::cta.bulk_group.L2::cache_hint [%there, {0, 0}], [%s], %policy;
-""" + DRAIN
+"""
+        + DRAIN
+    )
     run = launch(kernel(body, ", .param .align 64 .b8 target[128]"), tuple(maps), device=device)
     assert np.array_equal(target.numpy(), source.numpy()) and not run.hazards
 

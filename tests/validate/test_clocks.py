@@ -67,9 +67,7 @@ def test_removing_the_records_gives_the_text_back() -> None:
 def test_the_assembler_accepts_it(kernel: str, tmp_path: Path) -> None:
     path = tmp_path / "clocks.ptx"
     path.write_text(clocks.add_clock_records(KERNEL, kernel, ctas=4))
-    done = subprocess.run(
-        ["ptxas", "-arch=sm_90a", path, "-o", "/dev/null"], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(["ptxas", "-arch=sm_90a", path, "-o", "/dev/null"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 

@@ -121,9 +121,7 @@ def test_a_cluster_is_asked_for(driver: FakeDriver) -> None:
 @pytest.mark.parametrize(("status", "kind"), [(700, OutOfRange), (715, IllegalInstruction)])
 def test_what_the_kernel_did_is_the_simulators_error(driver: FakeDriver, status: int, kind: type[Exception]) -> None:
     driver.status = status
-    with pytest.raises(
-        kind, match=r"^kernel kernel must not stop with CUDA_ERROR_OF_THE_TEST, but the GPU reports it$"
-    ):
+    with pytest.raises(kind, match=r"^kernel kernel must not stop with CUDA_ERROR_OF_THE_TEST, but the GPU reports it$"):
         start(np.zeros(1, np.uint8), bytes(128), 0)
 
 
@@ -149,9 +147,7 @@ def test_wrong_arguments_are_told(driver: FakeDriver, args: tuple, message: str)
 
 def test_without_cupy_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
-    with pytest.raises(
-        UsageError, match=r"^validation must have CuPy and cuda-bindings \(pip install -e '\.\[gpu\]'\)"
-    ):
+    with pytest.raises(UsageError, match=r"^validation must have CuPy and cuda-bindings \(pip install -e '\.\[gpu\]'\)"):
         gpu.require()
 
 

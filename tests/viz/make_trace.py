@@ -148,9 +148,7 @@ class Gemm:
         warps = [(cta, rank, cta, rank % 4) for cta in range(self.ctas) for rank in range(12)]
         ctas = [(cta, cta, starts[cta], ends[cta], cta, 0) for cta in range(self.ctas)]
         lanes = np.array(self.lanes, np.int64).reshape(-1, 32)
-        return Trace(
-            kernel_info(self.ctas), events, lanes, np.array(warps, WARP_INFO), np.array(ctas, CTA_INFO), max(ends)
-        )
+        return Trace(kernel_info(self.ctas), events, lanes, np.array(warps, WARP_INFO), np.array(ctas, CTA_INFO), max(ends))
 
     def at(self, time, call, *args):
         self.sequence += 1
@@ -220,9 +218,7 @@ class Gemm:
 
     def arrive(self, cta, warp, pc, barrier):
         barrier.pending -= 1
-        self.emit(
-            Event.MBARRIER_ARRIVED, cta, warp, pc, mask=1, a=barrier.identity, b=1, c=barrier.pending, d=barrier.phase
-        )
+        self.emit(Event.MBARRIER_ARRIVED, cta, warp, pc, mask=1, a=barrier.identity, b=1, c=barrier.pending, d=barrier.phase)
         self.flip_if_complete(cta, barrier)
 
     def idle(self, state, cta, rank):
@@ -242,9 +238,7 @@ class Gemm:
             yield from self.wait_mbarrier(state, cta, rank, "empty", EMPTY + 8 * s, parity ^ 1)
             warp, pc = self.issue(cta, rank, "expect", 12, Cause.DEPENDENCY)
             full.tx += STAGE_BYTES
-            self.emit(
-                Event.MBARRIER_EXPECTED, cta, warp, pc, mask=1, a=full.identity, b=STAGE_BYTES, c=full.tx, d=full.phase
-            )
+            self.emit(Event.MBARRIER_EXPECTED, cta, warp, pc, mask=1, a=full.identity, b=STAGE_BYTES, c=full.tx, d=full.phase)
             self.arrive(cta, warp, pc, full)
             yield 8
             for name, address, size in (("load_a", A + s * A_BYTES, A_BYTES), ("load_b", B + s * B_BYTES, B_BYTES)):

@@ -113,9 +113,7 @@ def test_the_sources_mark_the_line_of_every_role(page):
     page.press("j", "j")
     chips = page.page.eval_on_selector_all("#s-python .chips em", "l => l.map(e => [e.textContent, e.title])")
     assert {c[0] for c in chips} == {"P", "C0", "C1"}
-    assert sorted(w for _, title in chips for w in title.split(": ")[1].split()) == sorted(
-        f"w{i}" for i in (0, *range(4, 12))
-    )
+    assert sorted(w for _, title in chips for w in title.split(": ")[1].split()) == sorted(f"w{i}" for i in (0, *range(4, 12)))
     lit = page.text("#s-ptx .lit code")
     assert lit.strip().startswith(("mbarrier.", "wgmma.", "cp.async", "@%p"))
     visible = page.page.evaluate(
@@ -148,9 +146,7 @@ def test_a_click_on_a_line_goes_to_the_next_step_there_and_the_tile_shows_what_l
     assert page.text("#c-sentence").startswith("consumer 1 w8 writes shared memory, 16 bytes per lane")
     # The bytes come from a re-execution: until they are here the note says so.
     page.page.wait_for_function("!document.querySelector('#m-note').textContent.startsWith('Re-executing')")
-    assert page.text("#m-note") == (
-        "This step touches 32 × 16 bytes (yellow): bank conflict, 32 wavefronts instead of 4."
-    )
+    assert page.text("#m-note") == ("This step touches 32 × 16 bytes (yellow): bank conflict, 32 wavefronts instead of 4.")
     yellow = """() => { const c = document.getElementById('m-stored');
         const copy = new OffscreenCanvas(c.width, c.height).getContext('2d', {willReadFrequently: true});
         copy.drawImage(c, 0, 0);

@@ -28,7 +28,5 @@ def test_something_with_memory_is_taken_as_it_is(replay):
 
 
 def test_anything_else_is_refused():
-    with pytest.raises(
-        UsageError, match=r"^view must be given a run, a debugger, a trace or the path of one, not int$"
-    ):
+    with pytest.raises(UsageError, match=r"^view must be given a run, a debugger, a trace or the path of one, not int$"):
         as_replay(5)

@@ -12,9 +12,7 @@ columns = st.sampled_from(["u1", "i2", "u2", "i4", "u4", "f4", "f8"]).flatmap(
     lambda t: arrays.arrays(np.dtype(t), st.integers(0, 20))
 )
 plain = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text()
-trees = st.recursive(
-    plain | columns, lambda t: st.lists(t) | st.dictionaries(st.text().filter(lambda k: k != "column"), t)
-)
+trees = st.recursive(plain | columns, lambda t: st.lists(t) | st.dictionaries(st.text().filter(lambda k: k != "column"), t))
 
 
 def same(a, b):

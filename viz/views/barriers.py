@@ -62,10 +62,7 @@ def _history(recording: Recording, mbarrier: Mbarrier) -> dict[str, np.ndarray]:
     columns = np.array(states, np.int32).reshape(-1, 4).T
     return {
         "step": mine.astype(np.int32),
-        **{
-            name: np.ascontiguousarray(c)
-            for name, c in zip(("phase", "pending", "expected", "tx"), columns, strict=True)
-        },
+        **{name: np.ascontiguousarray(c) for name, c in zip(("phase", "pending", "expected", "tx"), columns, strict=True)},
         "ledger_phase": np.array(ledger_phase, np.int32),
     }
 

@@ -68,9 +68,7 @@ def layout() -> html.Div:
                 ]
             ),
             html.Label(["warp ", html.Select(id="c-warp")]),
-            html.Div(
-                [html.Div(id="c-scrub-done"), html.Div(id="c-scrub-thumb")], id="c-scrub", role="slider", tabIndex=0
-            ),
+            html.Div([html.Div(id="c-scrub-done"), html.Div(id="c-scrub-thumb")], id="c-scrub", role="slider", tabIndex=0),
             html.Span(id="c-position"),
             _button("c-help-button", "?", "Keys (?)"),
             html.Div(id="c-sentence"),

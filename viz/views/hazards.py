@@ -18,9 +18,7 @@ def data(recording: Recording) -> dict[str, Any]:
                 "message": str(hazard.message),
                 "text": str(hazard),
                 "accesses": [
-                    _access(recording, getattr(hazard, name))
-                    for name in ("first", "second")
-                    if getattr(hazard, name, None)
+                    _access(recording, getattr(hazard, name)) for name in ("first", "second") if getattr(hazard, name, None)
                 ],
             }
             for hazard in recording.hazards or ()

@@ -30,12 +30,8 @@ def layout() -> html.Section:
             html.Div([html.H2("Source"), html.Span(id="s-roles")], className="title"),
             html.Div(
                 [
-                    html.Div(
-                        [html.H3(id="s-python-title"), html.Div(id="s-python", className="code")], className="pane"
-                    ),
-                    html.Div(
-                        [html.H3("PTX", id="s-ptx-title"), html.Div(id="s-ptx", className="code")], className="pane"
-                    ),
+                    html.Div([html.H3(id="s-python-title"), html.Div(id="s-python", className="code")], className="pane"),
+                    html.Div([html.H3("PTX", id="s-ptx-title"), html.Div(id="s-ptx", className="code")], className="pane"),
                 ],
                 id="s-panes",
             ),
