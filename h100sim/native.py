@@ -112,7 +112,7 @@ def inner(function: Callable) -> Callable:
 def _by_type(dispatcher: Callable) -> Callable:
     """Let a function be compiled once for an argument's type, not again for every constant that compiled code passes (LLVM
     puts constants in where it inlines), nor for int32, which Numba computes with as int64."""
-    if numba.config.DISABLE_JIT:  # it is the plain function then  # type: ignore[attr-defined]
+    if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]  # it is the plain function then
         return dispatcher
     resolve = dispatcher.get_call_template  # type: ignore[attr-defined]
 
