@@ -49,6 +49,11 @@ def test_the_table_of_lop3_is_an_int():
     assert scalar("lop3.b32", np.uint32(0xF0), np.uint32(0xCC), np.uint32(0xAA), 0x80) == 0x80
 
 
+def test_the_table_of_lop3_is_the_low_byte_as_for_ptxas():
+    operands = (np.uint32(0b11110000), np.uint32(0b11001100), np.uint32(0b10101010))
+    assert scalar("lop3.b32", *operands, 0x1E8) == scalar("lop3.b32", *operands, 0xE8) == 0b11101000
+
+
 def test_says_what_is_wrong():
     with pytest.raises(
         PtxError, match=r"^opcode must be a form of ex2 that sm_90a has \(ex2\.approx\.ftz\.f32, .*\), not ex2\.f32"
@@ -60,5 +65,3 @@ def test_says_what_is_wrong():
         scalar("add.s32", np.uint32(1))
     with pytest.raises(TypeError, match=r"^operand of add\.f32 must hold bits or values of \.f32, not float64"):
         scalar("add.f32", np.float64([1]), np.float64([1]))
-    with pytest.raises(PtxError, match=r"^look-up table of lop3\.b32 must be an immediate from 0 to 255"):
-        scalar("lop3.b32", np.uint32(1), np.uint32(1), np.uint32(1), 256)
