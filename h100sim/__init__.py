@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from .host import Buffer as Buffer
     from .host import Device as Device
     from .host import RawModule as RawModule
-    from .host import Run as Run
     from .layouts import fragment as fragment
     from .layouts import operand_addresses as operand_addresses
     from .memory.global_memory import GlobalMemory as GlobalMemory
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from .numerics.scalar import scalar as scalar
     from .numerics.wgmma import wgmma as wgmma
     from .numerics.wgmma import wgmma_sparse as wgmma_sparse
+    from .session import Run as Run
     from .tma import TensorMap as TensorMap
     from .tma import tma_load as tma_load
     from .tma import tma_store as tma_store
@@ -47,7 +47,7 @@ _HOMES = {
     "Device": ".host",
     "Buffer": ".host",
     "RawModule": ".host",
-    "Run": ".host",
+    "Run": ".session",
     "Debugger": ".debugger",
     "Replay": ".debugger",
     "Trace": ".trace",

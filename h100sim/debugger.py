@@ -20,7 +20,7 @@ from .trace import Trace, Wait
 from .words import counted
 
 if TYPE_CHECKING:
-    from .host import Session
+    from .session import Session
 
 #: Steps between checkpoints; going back runs at most this many steps again.
 CHECKPOINT_STEPS = 4096

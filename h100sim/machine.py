@@ -15,20 +15,21 @@ import numpy as np
 
 from . import engine, faults, representative, schedules
 from . import state as S
-from .checks.deadlock import WaitState, explain
+from .checks.deadlock import explain
 from .checks.wait_graph import ledgers, wait_edges
 from .device_functions import Console, DeviceRuntime
 from .devices import DeviceModel
-from .errors import CycleLimit, DeadlockError, H100SimError, KernelError, LaunchError, Where
+from .errors import DeadlockError, H100SimError, KernelError, LaunchError, Where
 from .intervals import mbarrier_name
 from .memory.global_memory import GlobalMemory
 from .memory.heap import DeviceHeap
 from .memory.windows import FUNCTION_BYTES, FUNCTION_WINDOW, SHARED_START
 from .program import Program, set_latencies, width_of_type
 from .ptx.module import Imm, Symbol
+from .standing import cycle_limit, wait_states
 from .tma import TensorMap
 from .tma.plan import PLAN_WORDS
-from .trace import CTA_INFO, EVENT, WARP_INFO, Event, KernelInfo, Trace, Wait
+from .trace import CTA_INFO, EVENT, WARP_INFO, KernelInfo, Trace, Wait
 from .units.tensor_core import step_addresses
 from .units.tensor_maps import FORGOTTEN
 
@@ -36,8 +37,6 @@ from .units.tensor_maps import FORGOTTEN
 _BARREN_ROUNDS = 2
 _BARREN_ROUNDS_WITH_CLOCK = 200
 _FOREVER = 1 << 62
-#: Events of a warp among which a test of an mbarrier belongs to the loop that the warp is in.
-_LOOP_EVENTS = 64
 #: Cycles that a launch may take where the caller gives no limit: 76 milliseconds on silicon.
 MOST_CYCLES = 1 << 27
 #: Stack of a lane for calls that come back to their own function, where that much for all lanes is not more than the third.
@@ -356,7 +355,7 @@ class Machine:
                 if until is not None and until < limit:
                     return False
                 self.flush()
-                raise self._cycle_limit()
+                raise cycle_limit(self)
             elif reason == S.R_DONE:
                 self.flush()
                 return True
@@ -381,81 +380,14 @@ class Machine:
             engine.expire(self.ctx.ctypes.data, int(n), time)
         return True
 
-    def _cycle_limit(self) -> CycleLimit:
-        """Say which roles were still at work at the limit, and where."""
-        warps, nodes = self.tables["warps"], self.tables["nodes"]
-        running = [(w, int(nodes[w * S.NODES_PER_WARP + int(warps[w]["node"])]["pc"])) for w in self._running()]
-        places = list(dict.fromkeys(f"{self.kernel.role(int(warps[w]['rank']))} at {self.place(pc)}" for w, pc in running))
-        more = f" and {len(places) - 4:,} more" if len(places) > 4 else ""
-        still = f", but {', '.join(places[:4])}{more} had not ended" if places else ", but it had not ended"
-        return CycleLimit(f"kernel must end within {self.launch.max_cycles:,} cycles (max_cycles){still}")
-
-    def _running(self) -> list[int]:
-        """Return the slots of the warps that have something to execute."""
-        warps, ctas = self.tables["warps"], self.tables["ctas"]
-        return [int(w) for w in np.flatnonzero(warps["state"] == S.W_RUNNING) if ctas[warps[w]["cta"]]["state"]]
-
     def _deadlock(self) -> DeadlockError:
-        about = self.kernel, self.wait_states(), self._history()
+        history = self._history()
+        about = self.kernel, wait_states(self, history), history
         message, waits = explain(*about)
         return DeadlockError(message, waits, edges=wait_edges(*about), ledger=ledgers(*about))
 
     def _history(self) -> np.ndarray:
         return np.concatenate(self.kept) if self.kept else np.zeros(0, EVENT)
-
-    def wait_states(self) -> list[WaitState]:
-        """Return what every group of lanes that has not ended waits for: NOTHING where it goes round in a loop."""
-        nodes, warps, ctas = self.tables["nodes"], self.tables["warps"], self.tables["ctas"]
-        mbarriers = {int(m["identity"]): m for m in self.tables["mbarriers"] if m["live"]}
-        barriers = self.tables["barriers"]
-        history = self._history()
-        found = []
-        for w, warp in enumerate(warps):
-            if warp["state"] == S.W_UNUSED or ctas[warp["cta"]]["state"] == 0:
-                continue
-            for n in range(w * S.NODES_PER_WARP, (w + 1) * S.NODES_PER_WARP):
-                node = nodes[n]
-                extra: dict[str, int] = {}
-                if node["state"] == S.READY:
-                    node = self._looping(node, int(warp["id"]), history)
-                elif node["state"] != S.BLOCKED:
-                    continue
-                thing = int(node["wait_object"])
-                if node["wait"] == int(Wait.MBARRIER) and thing in mbarriers:
-                    m = mbarriers[thing]
-                    rank = int(ctas[m["cta"]]["cluster_rank"])
-                    extra = {
-                        "pending": int(m["pending"]), "expected": int(m["expected"]), "tx": int(m["tx"]),
-                        "phase": int(m["phase"]), "shared_address": (rank << 24) | int(m["offset"]),
-                    }  # fmt: skip
-                elif node["wait"] == int(Wait.BARRIER):
-                    b = barriers[warp["cta"] * S.BARRIERS_PER_CTA + thing]
-                    alive = int(ctas[warp["cta"]]["alive"]) * 32
-                    extra = {"arrived": int(b["arrived"]), "expected": int(b["expected"]) if b["expected"] > 0 else alive}
-                found.append(
-                    WaitState(
-                        warp=int(warp["id"]), cta=int(ctas[warp["cta"]]["id"]), rank=int(warp["rank"]), pc=int(node["pc"]),
-                        wait=Wait(int(node["wait"])), object=thing, parity=int(node["wait_parity"]),
-                        since=int(node["since"]), **extra,
-                    )
-                )  # fmt: skip
-        return found
-
-    def _looping(self, node: np.void, warp: int, history: np.ndarray) -> np.void:
-        """Return a group of lanes that goes round in a loop as one that waits: for the mbarrier that the loop tests, if it does."""
-        node = node.copy()
-        node["wait"], node["wait_object"], node["since"] = int(Wait.NOTHING), 0, self.context["now"]
-        recent = history[history["warp"] == warp][-_LOOP_EVENTS:]
-        tests = recent[recent["kind"] == int(Event.MBARRIER_WAITED)]
-        if len(tests) and not tests[-1]["c"]:
-            test = tests[-1]
-            node["wait"], node["wait_object"], node["wait_parity"], node["pc"] = (
-                int(Wait.MBARRIER),
-                test["a"],
-                test["b"],
-                test["pc"],
-            )
-        return node
 
     def flush(self) -> None:
         """Hand the events so far to the listeners and empty the buffers."""

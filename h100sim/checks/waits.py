@@ -34,9 +34,9 @@ def _is_read(instructions: tuple[Instruction, ...], start: int, register: int) -
     """Does any way from an instruction read a register before it is written again?"""
     if register < 0:
         return False
-    todo, seen = [start], set()
-    while todo:
-        pc = todo.pop()
+    ahead, seen = [start], set()
+    while ahead:
+        pc = ahead.pop()
         if pc in seen or pc >= len(instructions):
             continue
         seen.add(pc)
@@ -45,11 +45,11 @@ def _is_read(instructions: tuple[Instruction, ...], start: int, register: int) -
             return True
         is_guarded = instruction.guard is not None
         if instruction.base == "bra":
-            todo += [o.target for o in instruction.operands if isinstance(o, Label)]
+            ahead += [o.target for o in instruction.operands if isinstance(o, Label)]
         is_end = instruction.base in ("bra", "ret", "exit", "trap")
         if (is_end or _writes(instruction, register)) and not is_guarded:
             continue
-        todo.append(pc + 1)
+        ahead.append(pc + 1)
     return False
 
 

@@ -21,7 +21,8 @@ from ..errors import KernelError, UsageError
 from .arguments import MapArgument
 
 if TYPE_CHECKING:
-    from ..host import Buffer, Device, RawKernel, Run, Session
+    from ..host import Buffer, Device, RawKernel
+    from ..session import Run, Session
     from ..tma import TensorMap
 
 
