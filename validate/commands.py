@@ -6,7 +6,6 @@ A GPU machine needs this repository, NumPy, ml_dtypes, Numba, CuPy and cuda-bind
 from __future__ import annotations
 
 import argparse
-import ast
 import json
 import sys
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
+from h100sim.cli.arguments import settings
 from h100sim.errors import H100SimError, UsageError
 
 from . import accuracy, capture, compare, gpu, imports, overlay, probes, sass, timeline
@@ -116,19 +116,6 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _settings(texts: Sequence[str]) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise UsageError(f"--set must be NAME=VALUE, not {text}")
-        try:
-            values[name] = ast.literal_eval(value)
-        except (ValueError, SyntaxError):
-            values[name] = value
-    return values
-
-
 def _probe(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     names = probes.names() if options.name == "all" else [options.name]
     answers = []
@@ -202,7 +189,7 @@ def _short(value: Any) -> str:
 
 def _capture(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     out = options.out or capture.SILICON
-    path = capture.capture(options.program, _settings(options.set), out, options.name, options.seed)
+    path = capture.capture(options.program, settings(options.set), out, options.name, options.seed)
     facts = json.loads(path.read_text())
     if not options.json:
         print(f"{path}: {facts['card']}, driver {facts['driver']}, {facts['date']}")
@@ -233,7 +220,7 @@ def _maps(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
 
 
 def _run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
-    kernel, arrays, whole = capture.build(options.program, _settings(options.set), options.seed)
+    kernel, arrays, whole = capture.build(options.program, settings(options.set), options.seed)
     inputs = [array.copy() for array, a in zip(arrays, kernel.arguments, strict=True) if a.is_input]
     run = gpu.run(kernel, arrays)
     outputs = kernel.run(*inputs)
@@ -300,7 +287,7 @@ def _row_text(row: dict[str, Any]) -> str:
 
 
 def _timeline(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
-    kernel, arrays, _ = capture.build(options.program, _settings(options.set), options.seed)
+    kernel, arrays, _ = capture.build(options.program, settings(options.set), options.seed)
     names = tuple(options.event) if options.event else timeline.NAMES
     found = timeline.record(kernel, arrays, on=options.on, names=names)
     if options.out:
@@ -328,7 +315,7 @@ def _overlay(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
 
 
 def _sass(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
-    kernel = capture.build(options.program, _settings(options.set), options.seed)[0]
+    kernel = capture.build(options.program, settings(options.set), options.seed)[0]
     code = sass.disassemble(kernel.ptx)
     here, there = sass.predicted(kernel.ptx, kernel.name), sass.counts(code)
     if not options.json:
