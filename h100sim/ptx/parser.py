@@ -22,7 +22,7 @@ from .module import Function, Module, Parameter, Reg, Symbol, Variable
 from .names import FunctionNames
 
 #: The newest PTX version that is understood, and the newest ``.target``.
-NEWEST_VERSION = (9, 4)
+NEWEST_VERSION = (9, 5)
 NEWEST_TARGET = 90
 _LINKAGES = (".visible", ".extern", ".weak", ".common")
 _TARGET_OPTIONS = ("debug", "texmode_unified", "texmode_independent")

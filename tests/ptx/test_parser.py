@@ -78,7 +78,7 @@ def test_the_debug_build_knows_its_lines() -> None:
     [
         ("", "PTX text must start with .version, not with the end of the file"),
         (".target sm_90a", "PTX text must start with .version, not with .target"),
-        (".version 9.5", ".version must be at most 9.4, not 9.5"),
+        (".version 9.6", ".version must be at most 9.5, not 9.6"),
         (".version 8", ".version must be a number such as 8.6, not 8"),
         (".version 8.6 .target sm_100a",
          ".target must be sm_90a, sm_90 or an older architecture that runs on it, not sm_100a"),
