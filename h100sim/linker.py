@@ -30,6 +30,7 @@ import networkx as nx
 from .control_flow import branch_targets, meeting_points
 from .device_functions import DEVICE_FUNCTIONS
 from .errors import PtxError, Where
+from .frames import Frame, alignment, deepest_chain, lay_out, signature_layout, size_of
 from .lanes import DEPTH
 from .ptx.module import (
     Address,
@@ -49,13 +50,11 @@ from .ptx.module import (
     Symbol,
     Variable,
     Vector,
+    symbols_of,
 )
 from .ptx.types import SIZES
 from .serialised import serialised
 
-#: Bytes of a frame's header: the instruction to return to and the caller's frame.
-HEADER_BYTES = 16
-_FRAME_ALIGN = 16
 _STACK = ("alloca", "stacksave", "stackrestore")
 _CALL = 'PTX ISA 9.1, "Control Flow Instructions: call"'
 
@@ -109,10 +108,7 @@ class _Part:
     function: Function
     is_root: bool
     prefix: str
-    offsets: dict[str, int] = field(default_factory=dict)
-    signature: tuple[int, ...] = ()
-    kept: tuple[tuple[Register, int, int], ...] = ()
-    frame_bytes: int = 0
+    frame: Frame = field(default_factory=Frame)
     first_register: int = 0
     start: int = 0
     index: list[int] = field(default_factory=list)
@@ -158,10 +154,10 @@ class _Linker:
         self.dynamic = Register(count + 1, "%dynamic", "b64") if takes else None
         self.recursive = {n for n, found in self.callees.items() if any(component[other] == component[n] for other in found)}
         self.component = component
-        align = max(_alignment(part.function) for part in self.parts.values())
+        align = max(alignment(part.function) for part in self.parts.values())
         for name, part in self.parts.items():
             kept = self._registers(part) if name in self.recursive else ()
-            _lay_out(part, (*kept, *self._hidden()[1:]), align)
+            part.frame = lay_out(part.function, part.is_root, (*kept, *self._hidden()[1:]), align)
         self._place()
         for part in self.parts.values():
             self._write(part)
@@ -170,8 +166,8 @@ class _Linker:
             raise PtxError(f"kernel {self.root.name} {rule}", Where(self.module.filename))
         root = self.parts[self.root.name]
         return Linked(
-            self._flat(), self.joins, self.calls, self.jumps, self.frame, root.offsets, root.frame_bytes,
-            _deepest(graph, component, {name: part.frame_bytes for name, part in self.parts.items()}, self.root.name),
+            self._flat(), self.joins, self.calls, self.jumps, self.frame, root.frame.offsets, root.frame.size,
+            deepest_chain(graph, component, {name: part.frame.size for name, part in self.parts.items()}, self.root.name),
             bool(self.recursive), self.dynamic,
         )  # fmt: skip
 
@@ -223,12 +219,12 @@ class _Linker:
             raise self._refuse(instruction, f"function {target.name} must be defined in the module, not only declared")
         signature = self._signature(function, instruction)
         self._check_counts(instruction, counts, (len(signature.returns), len(signature.parameters)))
-        wanted = _signature_layout(signature.returns, signature.parameters)[0]
+        wanted = signature_layout(signature.returns, signature.parameters)[0]
         names: tuple[str, ...] | list[str] = self._address_taken()
         if (table := instruction.operands[3]) and isinstance(table, Symbol) and table.name in function.call_targets:
             names = function.call_targets[table.name]
         functions = self.module.functions
-        return [n for n in names if _signature_layout(functions[n].returns, functions[n].parameters)[0] == wanted]
+        return [n for n in names if signature_layout(functions[n].returns, functions[n].parameters)[0] == wanted]
 
     def _check_counts(self, instruction: Instruction, given: tuple[int, int], wanted: tuple[int, int]) -> None:
         for noun, have, must in zip(("results", "arguments"), given, wanted, strict=True):
@@ -317,8 +313,8 @@ class _Linker:
         """Return the load or store that moves a ``.reg`` parameter between its register and the frame."""
         assert parameter.register is not None
         register = Reg(self._register(part, parameter.register))
-        place = Address(Reg(self.frame), part.offsets[parameter.name])
-        type_ = f"b{8 * _size(parameter)}"
+        place = Address(Reg(self.frame), part.frame.offsets[parameter.name])
+        type_ = f"b{8 * size_of(parameter)}"
         operands: tuple[Operand, ...] = (register, place) if base == "ld" else (place, register)
         return replace(_synthetic(f"{base}.local.{type_}", part.function), modifiers=("local",), types=(type_,), operands=operands)
 
@@ -337,9 +333,9 @@ class _Linker:
             return replace(instruction, base="bra", operands=(Label(f"{part.prefix}return", part.return_at),), guard=guard)
         if self.dynamic and instruction.base in _STACK:
             given = (self._operand(part, instruction, operand) for operand in instruction.operands)
-            hidden = (Reg(self.dynamic), Reg(self.frame), Imm(part.frame_bytes))
+            hidden = (Reg(self.dynamic), Reg(self.frame), Imm(part.frame.size))
             return replace(instruction, operands=(*given, *hidden), guard=guard)
-        if part.is_root and not part.offsets and not part.function.variables:
+        if part.is_root and not part.frame.offsets and not part.function.variables:
             return instruction
         if instruction.base in ("mov", "cvta") and self._in_frame(part, instruction.operands[-1]) and not part.is_root:
             return self._address_of(part, instruction, guard)
@@ -357,13 +353,13 @@ class _Linker:
 
     @staticmethod
     def _in_frame(part: _Part, operand: object) -> bool:
-        return isinstance(operand, Symbol) and operand.name in part.offsets
+        return isinstance(operand, Symbol) and operand.name in part.frame.offsets
 
     def _address_of(self, part: _Part, instruction: Instruction, guard: Guard | None) -> Instruction:
         """``mov`` or ``cvta`` of what lies in the frame of a call."""
         target, symbol = instruction.operands
         assert isinstance(symbol, Symbol)
-        offset = part.offsets[symbol.name] + symbol.offset
+        offset = part.frame.offsets[symbol.name] + symbol.offset
         target = self._operand(part, instruction, target)
         if instruction.base == "cvta":
             return replace(instruction, modifiers=("local",), operands=(target, Address(Reg(self.frame), offset)), guard=guard)
@@ -379,8 +375,8 @@ class _Linker:
             return replace(operand, register=self._register(part, operand.register))
         if isinstance(operand, Address):
             extra = tuple(self._operand(part, instruction, o) for o in operand.extra)
-            if isinstance(operand.base, Symbol) and operand.base.name in part.offsets:
-                return Address(Reg(self.frame), operand.offset + operand.base.offset + part.offsets[operand.base.name], extra)
+            if isinstance(operand.base, Symbol) and operand.base.name in part.frame.offsets:
+                return Address(Reg(self.frame), operand.offset + operand.base.offset + part.frame.offsets[operand.base.name], extra)
             base = operand.base and self._operand(part, instruction, operand.base)
             return Address(base, operand.offset, extra)  # type: ignore[arg-type]
         if isinstance(operand, Vector):
@@ -390,7 +386,7 @@ class _Linker:
         if isinstance(operand, Label):
             return Label(part.prefix + operand.name, part.index[operand.target])
         if isinstance(operand, Symbol):
-            if operand.name in part.offsets:
+            if operand.name in part.frame.offsets:
                 rule = f"must be a register or a constant, not {operand.name}"
                 raise self._refuse(instruction, f"operand of {instruction.base} {rule}")
             return self._symbol(part, operand)
@@ -432,7 +428,7 @@ class _Linker:
         names = self._targets(function, instruction)
         known = target.name if isinstance(target, Symbol) else ""
         signature = self.module.functions[known] if known else self._signature(function, instruction)
-        _, (result_offsets, parameter_offsets), _ = _signature_layout(signature.returns, signature.parameters)
+        _, (result_offsets, parameter_offsets), _ = signature_layout(signature.returns, signature.parameters)
         taken = [
             (self._slot(part, instruction, operand, parameter), offset)
             for operand, parameter, offset in zip(arguments.elements, signature.parameters, parameter_offsets, strict=True)
@@ -449,9 +445,9 @@ class _Linker:
         self.calls[len(self.code)] = Call(
             tuple(taken),
             tuple(given),
-            part.kept if may_return_here else tuple(k for k in part.kept if k[0] is self.dynamic),
-            tuple((self.numbers[n], self.parts[n].start, self.parts[n].frame_bytes) for n in names),
-            part.frame_bytes,
+            part.frame.kept if may_return_here else tuple(k for k in part.frame.kept if k[0] is self.dynamic),
+            tuple((self.numbers[n], self.parts[n].start, self.parts[n].frame.size) for n in names),
+            part.frame.size,
             "" if names else known,
         )
         if isinstance(target, Reg):
@@ -460,15 +456,15 @@ class _Linker:
 
     def _slot(self, part: _Part, instruction: Instruction, operand: Operand, parameter: Parameter) -> Slot:
         """Return the caller's side of an argument or result."""
-        size = _size(parameter)
-        if isinstance(operand, Symbol) and operand.name in part.offsets:
+        size = size_of(parameter)
+        if isinstance(operand, Symbol) and operand.name in part.frame.offsets:
             variable = next((v for v in part.function.variables if v.name == operand.name), None)
             if variable is None or variable.space != "param":
                 raise self._refuse(instruction, f"argument of call must be a .param variable, not {operand.name}")
             if variable.size != size:
                 rule = f"must have the {size} bytes of the parameter, not {variable.size}"
                 raise self._refuse(instruction, f"argument {operand.name} of call {rule}")
-            return Slot(None, part.offsets[operand.name], size)
+            return Slot(None, part.frame.offsets[operand.name], size)
         if isinstance(operand, Reg) and max(SIZES[operand.register.type], 1) != size:
             name, type_ = operand.register.name, operand.register.type
             rule = f"must have the {size} bytes of the parameter, not those of .{type_}"
@@ -479,26 +475,6 @@ class _Linker:
 
     def _refuse(self, instruction: Instruction, message: str) -> PtxError:
         return PtxError(message, Where(self.module.filename, instruction.line, instruction.column), _CALL)
-
-
-def symbols_of(function: Function, with_callees: bool = True) -> Iterator[Symbol]:
-    """Yield the symbols that the instructions of a function name."""
-    for instruction in function.instructions:
-        operands = instruction.operands
-        if instruction.base == "call" and not with_callees and len(operands) > 2:
-            operands = (operands[0], operands[2])
-        for operand in operands:
-            yield from _symbols(operand)
-
-
-def _symbols(operand: Operand | None) -> Iterator[Symbol]:
-    if isinstance(operand, Symbol):
-        yield operand
-    elif isinstance(operand, Address):
-        yield from _symbols(operand.base)
-    elif isinstance(operand, Vector):
-        for element in operand.elements:
-            yield from _symbols(element)
 
 
 def _synthetic(opcode: str, function: Function) -> Instruction:
@@ -514,72 +490,3 @@ def _ends_with_return(function: Function) -> bool:
 
 def _register_parameters(parameters: tuple[Parameter, ...]) -> list[Parameter]:
     return [p for p in parameters if p.register is not None]
-
-
-def _size(parameter: Parameter) -> int:
-    """Return the bytes of a parameter, also of one in a register."""
-    return parameter.size or SIZES[parameter.type]
-
-
-def _round_up(value: int, align: int) -> int:
-    return -(-value // align) * align
-
-
-def _signature_layout(
-    returns: tuple[Parameter, ...], parameters: tuple[Parameter, ...]
-) -> tuple[tuple[tuple[int, int, int], ...], tuple[list[int], list[int]], int]:
-    """Lay out the parameter space of a signature in a frame; return (what two signatures must share to fit, offsets of the
-    results and of the parameters, end)."""
-    at = HEADER_BYTES
-    shape = []
-    offsets: tuple[list[int], list[int]] = ([], [])
-    for k, group in enumerate((returns, parameters)):
-        for parameter in group:
-            align = max(parameter.align, _size(parameter) if parameter.register else 1)
-            at = _round_up(at, align)
-            shape.append((k, at, _size(parameter)))
-            offsets[k].append(at)
-            at += _size(parameter)
-    return tuple(shape), offsets, at
-
-
-def _alignment(function: Function) -> int:
-    """Return the alignment that the frame of a function needs."""
-    variables = [v.align for v in function.variables if v.space in ("local", "param")]
-    return max(_FRAME_ALIGN, *(p.align for p in (*function.parameters, *function.returns)), *variables, 1)
-
-
-def _lay_out(part: _Part, kept: tuple[Register, ...], align: int) -> None:
-    """Lay out the frame of a function; ``kept`` are the registers that need room during calls."""
-    function, at = part.function, 0
-    if not part.is_root:
-        _, offsets, at = _signature_layout(function.returns, function.parameters)
-        for parameter, offset in zip((*function.returns, *function.parameters), (*offsets[0], *offsets[1]), strict=True):
-            part.offsets[parameter.name] = offset
-    for variable in function.variables:
-        if variable.space in ("local", "param"):
-            at = _round_up(at, variable.align)
-            part.offsets[variable.name] = at
-            at += variable.size
-    places = []
-    at = _round_up(at, 8) if kept else at
-    for register in kept:
-        size = 16 if SIZES[register.type] == 16 else 8
-        places.append((register, at, size))
-        at += size
-    part.kept = tuple(places)
-    part.frame_bytes = _round_up(at, align)
-
-
-def _deepest(graph: nx.DiGraph, component: dict[str, int], frames: dict[str, int], root: str) -> int:
-    """Return the bytes of the longest chain of calls in which every function of a cycle is active once."""
-    weights: dict[int, int] = {}
-    for name, k in component.items():
-        weights[k] = weights.get(k, 0) + frames[name]
-    condensed = nx.DiGraph()
-    condensed.add_nodes_from(weights)
-    condensed.add_edges_from((component[a], component[b]) for a, b in graph.edges if component[a] != component[b])
-    below: dict[int, int] = {}
-    for k in reversed(list(nx.topological_sort(condensed))):
-        below[k] = weights[k] + max((below[other] for other in condensed.successors(k)), default=0)
-    return below[component[root]]

@@ -26,10 +26,10 @@ from .isa.machine import NEGATED, PREDICATE, WIDE, MachineOp, lowering_of
 from .isa.operands import wrong_immediate, wrong_operand
 from .isa.refused import is_refused, reason_of
 from .isa.targets import missing_target
-from .linker import Linked, link, symbols_of
+from .linker import Linked, link
 from .memory.windows import SHARED_START
 from .native import address_of
-from .ptx.module import Function, Imm, Instruction, Label, Module, Operand, Reg, Sink, Special, Symbol, Variable, Vector
+from .ptx.module import Function, Imm, Instruction, Label, Module, Operand, Reg, Sink, Special, Symbol, Variable, Vector, symbols_of
 from .units import (  # noqa: F401  (registers their instructions)
     async_stores,
     atomics,

@@ -9,6 +9,7 @@ does.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 
@@ -211,3 +212,23 @@ class Module:
     functions: dict[str, Function]
     variables: dict[str, Variable]
     files: dict[int, str] = field(default_factory=dict)
+
+
+def symbols_of(function: Function, with_callees: bool = True) -> Iterator[Symbol]:
+    """Yield the symbols that the instructions of a function name."""
+    for instruction in function.instructions:
+        operands = instruction.operands
+        if instruction.base == "call" and not with_callees and len(operands) > 2:
+            operands = (operands[0], operands[2])
+        for operand in operands:
+            yield from _symbols(operand)
+
+
+def _symbols(operand: Operand | None) -> Iterator[Symbol]:
+    if isinstance(operand, Symbol):
+        yield operand
+    elif isinstance(operand, Address):
+        yield from _symbols(operand.base)
+    elif isinstance(operand, Vector):
+        for element in operand.elements:
+            yield from _symbols(element)
