@@ -8,6 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
+from h100sim import tk
+
+#: The bits that an NVIDIA H200 gave (driver 580.159, CUDA 13.0, 2026-11-29) wherever NumPy alone does not settle them.
+SILICON = np.load(Path(__file__).parents[1] / "data" / "tk_operations.npz")
+
 
 def normal(shape, dtype=np.float32, seed=0):
     return np.random.default_rng(seed).standard_normal(shape, np.float32).astype(dtype)
@@ -26,12 +31,40 @@ def assembled(ptx):
         assert done.returncode == 0 and "arning" not in done.stderr, done.stderr + done.stdout
 
 
-def checked(kernel, *inputs, on="sim", hazards=()):
-    """Run a kernel; ptxas must take its text, and in the simulator it must have no hazards but those of the kinds
-    named."""
+def checked(kernel, *inputs, on="sim", hazards=(), capture=None):
+    """Run a kernel; ptxas must take its text, its first output must have the bits captured under a name, and in the simulator
+    it must have no hazards but those of the kinds named."""
     assembled(kernel.ptx)
     result = kernel.run(*inputs, on=on)
+    if capture is not None:
+        first = result[0] if isinstance(result, tuple) else result
+        np.testing.assert_array_equal(first.view(f"u{first.itemsize}"), SILICON[capture], err_msg="bits of an H200")
     if on == "sim":
         found = [str(h) for h in kernel.last_run.hazards if h.kind not in hazards]
         assert not found, "\n".join(found)
     return result
+
+
+def arrive_once(*semaphores):
+    """Set up semaphores for one arrival each."""
+    with tk.elect():
+        for semaphore in semaphores:
+            tk.init_semaphore(semaphore, 1)
+        tk.fence_mbarrier_init()
+    tk.sync()
+
+
+def load_all(semaphore, *copies):
+    """Load tiles (tile, tensor) at coordinate (0, 0) and wait for them."""
+    with tk.elect():
+        tk.tma.expect(semaphore, *(tile for tile, _ in copies))
+        for tile, tensor in copies:
+            tk.tma.load_async(tile, tensor, (0, 0), semaphore)
+    tk.wait(semaphore, 0)
+
+
+def store_one(tensor, tile):
+    """Store a tile at coordinate (0, 0) and wait until memory has it."""
+    with tk.elect():
+        tk.tma.store_async(tensor, tile, (0, 0))
+        tk.tma.store_async_wait()
