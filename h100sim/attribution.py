@@ -67,7 +67,7 @@ def spent(
     """
     issued = trace.of(Event.ISSUED)
     by_warp = {warp: issued[issued["warp"] == warp] for warp in warps}
-    costs = np.array([cost_of(opcode) for opcode in trace.kernel.opcodes], object)
+    costs = costs_of(trace)
     suspended: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
     for warp, blocked, resumed, name in waits:
         suspended[warp].append((blocked, resumed, name))
@@ -77,6 +77,12 @@ def spent(
             start, end = _life(trace, warp)
             found[warp] = partition(rows, start, end, suspended[warp], costs, stalls)
     return found
+
+
+def costs_of(trace: Trace) -> np.ndarray:
+    """Return what the cycles of each instruction are called that are not its issue, by its index. The last entry is the return of a
+    body that ends without one."""
+    return np.array([*(cost_of(opcode) for opcode in trace.kernel.opcodes), cost_of("ret")], object)
 
 
 def cost_of(opcode: str) -> str:

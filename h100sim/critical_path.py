@@ -20,6 +20,7 @@ from .trace import Copy, Event, Trace, Wait
 from .words import counted
 
 TENSOR_CORE, MBARRIERS, LAUNCH = "tensor core", "mbarriers", "launch and end of CTAs"
+TMA_QUEUE, TMA_TAKES = "TMA engine's queue", "TMA engine takes copies"
 _COPIES = {
     Copy.TENSOR_LOAD: "TMA loads", Copy.BULK_LOAD: "TMA loads", Copy.PREFETCH: "TMA loads",
     Copy.BULK_CLUSTER: "copies between CTAs", Copy.CLUSTER_REDUCE: "copies between CTAs",
@@ -124,9 +125,12 @@ class _Naming:
         places = self.trace.kernel.place(int(a["pc"])), self.trace.kernel.place(int(b["pc"]))
         if kind in (Event.WGMMA_STARTED, Event.WGMMA_COMPLETED):
             return Link(TENSOR_CORE, "wgmma", cta, start, end, places[1], places[1], int(kind == Event.WGMMA_STARTED))
+        copy = Copy(self.copies.get(int(b["op"]), Copy.TENSOR_STORE))
+        what = copy.name.lower().replace("_", " ")
+        if kind == Event.TMA_STARTED:
+            unit = TMA_QUEUE if a["kind"] == Event.TMA_STARTED else TMA_TAKES
+            return Link(unit, what, cta, start, end, places[1], places[1], 1)
         if kind in (Event.TMA_READ, Event.TMA_COMPLETED):
-            copy = Copy(self.copies.get(int(b["op"]), Copy.TENSOR_STORE))
-            what = copy.name.lower().replace("_", " ")
             return Link(_COPIES.get(copy, "TMA stores"), what, cta, start, end, places[1], places[1], 1)
         if kind in (Event.MBARRIER_FLIPPED, Event.MBARRIER_COMPLETED_TX, Event.BARRIER_RELEASED):
             unit = "named barriers" if kind == Event.BARRIER_RELEASED else MBARRIERS
@@ -154,7 +158,7 @@ def _shares(trace: Trace, links: tuple[Link, ...]) -> tuple[Share, ...]:
     issued = trace.of(Event.ISSUED)
     order = np.argsort(issued["warp"], kind="stable")
     issued = issued[order]
-    costs = np.array([attribution.cost_of(opcode) for opcode in trace.kernel.opcodes], object)
+    costs = attribution.costs_of(trace)
     for link in links:
         if link.warp < 0:
             shares[link.unit] += link.cycles

@@ -16,8 +16,8 @@ from .trace import Cause, Event, Trace, Wait
 
 _ARRIVALS = (Event.MBARRIER_ARRIVED, Event.MBARRIER_DROPPED, Event.MBARRIER_COMPLETED_TX)
 _OF_UNITS = (
-    Event.CTA_STARTED, Event.CTA_ENDED, Event.MBARRIER_FLIPPED, Event.BARRIER_RELEASED, Event.TMA_READ, Event.TMA_COMPLETED,
-    Event.WGMMA_STARTED, Event.WGMMA_COMPLETED,
+    Event.CTA_STARTED, Event.CTA_ENDED, Event.MBARRIER_FLIPPED, Event.BARRIER_RELEASED, Event.TMA_STARTED, Event.TMA_READ,
+    Event.TMA_COMPLETED, Event.WGMMA_STARTED, Event.WGMMA_COMPLETED,
 )  # fmt: skip
 _OF_WARPS = (
     Event.BLOCKED, Event.RESUMED, Event.EXITED, *_ARRIVALS, Event.MBARRIER_WAITED, Event.BARRIER_ARRIVED, Event.BARRIER_SYNCED,
@@ -158,11 +158,21 @@ class _Builder:
         self.edges.allow(np.where(commit >= 0, _latest(product, completed, waited, product, wanted), -1), waited)
 
     def _copies(self) -> None:
-        e, issued = self.e, self.of(Event.TMA_ISSUED)
+        e, issued, started = self.e, self.of(Event.TMA_ISSUED), self.of(Event.TMA_STARTED)
         read, completed = self.of(Event.TMA_READ), self.of(Event.TMA_COMPLETED)
-        self.edges.bind(_latest(e["op"], issued, read), read)
-        self.edges.bind(_latest(e["op"], read, completed), completed)
-        self.edges.bind(_latest(e["op"], issued, completed), completed)
+        queue = self.sm * 2 + e["d"]
+        ahead = _latest(queue, started, started)
+        queued = e["c"][started] > 0
+        self.edges.bind(np.where(queued, ahead, -1), started)
+        self.edges.allow(np.where(queued, -1, ahead), started, np.where(ahead >= 0, e["b"][ahead], 0))
+        given = _latest(e["op"], issued, started)
+        self.edges.bind(np.where(queued, -1, given), started)
+        taken = self.time[started] - self.time[given] - e["c"][started]
+        self.edges.allow(np.where(queued, given, -1), started, taken)
+        for source in (started, issued):
+            self.edges.bind(_latest(e["op"], source, read), read)
+        for source in (read, started, issued):
+            self.edges.bind(_latest(e["op"], source, completed), completed)
         done = np.sort(np.concatenate((read, completed)))
         of_warp = e["warp"].astype(np.int64).copy()
         issue = _latest(e["op"], issued, done)

@@ -32,7 +32,8 @@ WAIT_INTERVAL = np.dtype(
     align=True,
 )
 
-#: A bulk copy. ``copy`` is a Copy; ``bytes`` and ``shared`` as the issuing instruction gave them.
+#: A bulk copy. ``copy`` is a Copy; ``bytes`` and ``shared`` as the issuing instruction gave them. Between ``issued`` and ``started``
+#: it is handed over, its tensor map is fetched where the SM has not used it before, and copies in front of it take the engine.
 COPY_INTERVAL = np.dtype(
     [
         ("op", "i4"),

@@ -224,7 +224,7 @@ def _copies(writer: _Writer, trace: Trace, flow_of_copy: dict[int, int]) -> None
                 track, int(copy["issued"]), end, name, (flow,) if flow else (), cta=copy["cta"], operation=copy["op"],
                 shared=shared, at=trace.kernel.place(int(copy["pc"])),
             )  # fmt: skip
-            if copy["started"] > copy["issued"]:
+            if copy["issued"] < copy["started"] < end:
                 writer.slice(track, int(copy["started"]), end, "in flight")
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from h100sim import report
 from h100sim.trace import Cause, Event, Wait
+from tests.kernels import entry, launch
 from tests.test_report import story
 from tk_programs import gemm
 
@@ -26,6 +27,12 @@ def test_waits_stalls_and_costs_share_the_gaps() -> None:
         "wgmma instructions": 6, "mbarrier instructions": 9,
     }  # fmt: skip
     assert sum(item.cycles for item in consumer.spent) == consumer.cycles == 60
+
+
+def test_a_body_without_a_return_ends_all_the_same() -> None:
+    run = launch(entry("", ".reg .b32 %r; mov.u32 %r, 1;"), ())
+    (role,) = report.summarise(run.trace).roles
+    assert sum(item.cycles for item in role.spent) == role.cycles > 0
 
 
 @pytest.mark.parametrize("config", [{}, {"m": 128, "n": 128, "k": 64, "stages": 1}])

@@ -41,6 +41,27 @@ def test_a_wait_leads_to_the_copy_it_waited_for_and_to_who_issued_it() -> None:
     assert path.slack == (critical_path.Slack("TMA loads", 2, 1, 40, 40, 40),)
 
 
+def test_a_copy_in_the_engines_queue_leads_to_the_one_in_front() -> None:
+    load = {"a": Copy.TENSOR_LOAD, "pc": 0}
+    trace = story(
+        (0, Event.CTA_STARTED, -1, {}),
+        (20, Event.TMA_ISSUED, 0, {"op": 1, "d": 7, **load}),
+        (64, Event.TMA_STARTED, -1, {"op": 1, "b": 150, **load}),
+        (64, Event.TMA_ISSUED, 0, {"op": 2, "d": 7, **load}),
+        (214, Event.TMA_STARTED, -1, {"op": 2, "b": 150, "c": 106, **load}),
+        (110, Event.EXITED, 0, {}),
+        (400, Event.TMA_COMPLETED, -1, {"op": 1, **load}),
+        (550, Event.TMA_COMPLETED, -1, {"op": 2, **load}),
+        (550, Event.CTA_ENDED, -1, {}),
+        cycles=550,
+    )  # fmt: skip
+    path = critical_path.critical_path(trace)
+    assert [(link.unit, link.start, link.end) for link in path.links] == [
+        ("producer", 0, 20), ("TMA engine takes copies", 20, 64), ("TMA engine's queue", 64, 214), ("TMA loads", 214, 550),
+    ]  # fmt: skip
+    assert [(slack.critical, slack.least) for slack in path.slack] == [(1, 150)]
+
+
 def test_a_product_behind_another_one_leads_to_that_one() -> None:
     trace = story(
         (0, Event.CTA_STARTED, -1, {}),

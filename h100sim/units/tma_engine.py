@@ -21,7 +21,7 @@ from ..services import ITEM_ASYNC, PRIORITY_UNIT, emit, fail, free_async, push, 
 from ..trace import Copy, Event, Wait
 from .mbarriers import complete_tx, cta_and_offset, find
 
-_READ, _COMPLETED = int(Event.TMA_READ), int(Event.TMA_COMPLETED)
+_STARTED, _READ, _COMPLETED = int(Event.TMA_STARTED), int(Event.TMA_READ), int(Event.TMA_COMPLETED)
 _WAIT = int(Wait.BULK)
 TENSOR_LOAD, TENSOR_STORE, TENSOR_REDUCE = int(Copy.TENSOR_LOAD), int(Copy.TENSOR_STORE), int(Copy.TENSOR_REDUCE)
 BULK_LOAD, BULK_STORE, BULK_REDUCE = int(Copy.BULK_LOAD), int(Copy.BULK_STORE), int(Copy.BULK_REDUCE)
@@ -55,14 +55,25 @@ def map_is_there(ctx, ready, k, cycles):
 
 
 @inner
-def engine_done(ctx, ready, size_bytes, missed_bytes):
-    """Reserve the engine, the L2 and HBM for a load that is ready at a time; return when the engine is through
-    with it; the latency comes on top."""
+def emit_started(ctx, n, ready, start, taken):
+    """Record when the engine begins with operation ``n``, which was ready before, and for how many cycles no other copy in its
+    direction can begin."""
+    A = S.asyncs(ctx)[n]
+    cta = S.ctas(ctx)[A.cta].id
+    emit(ctx, start, _STARTED, cta, -1, A.pc, 0, A.identity, A.kind, taken, start - ready, int(is_store(A.kind)))
+
+
+@inner
+def engine_done(ctx, n, ready, size_bytes, missed_bytes):
+    """Reserve the engine, the L2 and HBM for a load that is ready at a time, operation ``n`` (-1: bytes for L2 only); return when
+    the engine is through with it; the latency comes on top."""
     c, T = S.context(ctx), S.timing(ctx)
     sm = S.sms(ctx)[S.warps(ctx)[c.warp].sm]
     start = max(ready, sm.tma_free)
     busy = int(size_bytes / T.tma_bytes_per_cycle)
     sm.tma_free = start + max(busy, T.tma_box_cycles)
+    if n >= 0:
+        emit_started(ctx, n, ready, start, sm.tma_free - start)
     sm.tma_bytes += size_bytes
     # L2 and HBM queue from the time of the request on: what waits for the engine of one SM leaves them free for others.
     c.l2_free = max(float(ready), c.l2_free) + size_bytes / T.l2_bytes_per_cycle
@@ -74,15 +85,16 @@ def engine_done(ctx, ready, size_bytes, missed_bytes):
 
 
 @inner
-def source_left(ctx, ready, size_bytes, missed_bytes, bytes_per_cycle):
-    """Reserve the way out of the SM, the L2 and HBM for a store that is ready at a time; return when its last byte has left.
+def source_left(ctx, n, ready, size_bytes, missed_bytes, bytes_per_cycle):
+    """Reserve the way out of the SM, the L2 and HBM for store ``n`` that is ready at a time; return when its last byte has left.
     What leaves an SM slower than stores do (``bytes_per_cycle``) takes L2 as much longer."""
     c, T = S.context(ctx), S.timing(ctx)
     sm = S.sms(ctx)[S.warps(ctx)[c.warp].sm]
     share = T.tma_store_bytes_per_cycle / bytes_per_cycle
     c.write_free = max(float(ready), c.write_free) + size_bytes * share / T.l2_write_bytes_per_cycle
-    left = max(ready, sm.tma_store_free) + size_bytes / bytes_per_cycle
-    sm.tma_store_free = int(max(left, c.write_free))
+    start = max(ready, sm.tma_store_free)
+    sm.tma_store_free = int(max(start + size_bytes / bytes_per_cycle, c.write_free))
+    emit_started(ctx, n, ready, start, sm.tma_store_free - start)
     sm.tma_bytes += size_bytes
     if missed_bytes > 0:
         c.hbm_free = max(float(ready), c.hbm_free) + missed_bytes / T.hbm_bytes_per_cycle
@@ -115,19 +127,19 @@ def start(ctx, n, issue_cycles, missed_bytes):
         ready = map_is_there(ctx, hold_issuer(ctx, T.tma_store_issue_cycles), A.plan, T.tma_store_descriptor_cycles)
         adds = A.kind == TENSOR_REDUCE or A.kind == BULK_REDUCE
         rate = T.tma_reduce_bytes_per_cycle if adds else T.tma_store_bytes_per_cycle
-        read_at = source_left(ctx, ready, A.bytes, missed_bytes, rate)
+        read_at = source_left(ctx, n, ready, A.bytes, missed_bytes, rate)
         A.done = read_at + T.tma_store_done_cycles
         launch(ctx, n, read_at, S.A_FLYING)
     else:
         ready = map_is_there(ctx, hold_issuer(ctx, issue_cycles), A.plan, T.tma_descriptor_cycles)
         latency = T.tma_latency_cycles if A.plan >= 0 else T.tma_bulk_latency_cycles
-        launch(ctx, n, engine_done(ctx, ready, A.bytes, missed_bytes) + latency, S.A_FLYING)
+        launch(ctx, n, engine_done(ctx, n, ready, A.bytes, missed_bytes) + latency, S.A_FLYING)
 
 
 @inner
 def prefetch(ctx, issue_cycles, size_bytes, missed_bytes):
     """Take the engine for bytes that go to L2 only."""
-    engine_done(ctx, hold_issuer(ctx, issue_cycles), size_bytes, missed_bytes)
+    engine_done(ctx, -1, hold_issuer(ctx, issue_cycles), size_bytes, missed_bytes)
 
 
 @inner

@@ -167,9 +167,10 @@ def _wgmma_text(recording: Recording, op: np.void, roles: dict[int, str]) -> str
 
 
 def _started(operation: np.void, end: int) -> int:
-    """Return when a unit began an operation; one that ended without a record of its beginning counts from its issue."""
+    """Return when a unit began an operation, at the latest at its ``end`` (a schedule may let units be eager); one that ended without
+    a record of its beginning counts from its issue."""
     if operation["started"] >= 0:
-        return int(operation["started"])
+        return min(int(operation["started"]), end)
     return int(operation["issued"]) if operation["completed"] >= 0 else end
 
 
