@@ -18,7 +18,7 @@ import numpy as np
 from . import state as S
 from .lanes import choose, jump, leave, let_go, new_node, part
 from .native import call, copy_bytes, fill_bytes, i32, i64, inner, jit, load_i32, load_i64, store_i64, u32, unlocked
-from .services import ITEM_WARP, PRIORITY_WARP, WARPS_DELAYED, emit, enqueue, exchange, pop, push, wake, warp_delay
+from .services import ITEM_WARP, PRIORITY_WARP, WARPS_DELAYED, emit, enqueue, next_time, pop, push, take_warp, wake, warp_delay
 from .trace import Cause, Event, Wait
 from .units.clusters import end_of_lanes, end_of_warp
 from .units.named_barriers import release_after_exit
@@ -29,8 +29,8 @@ VAIN_LOOKS = 4096
 _HASHED_STACK_BYTES = 1024
 #: Retries of instructions without any change in the launch after which a warp is taken to wait for ever.
 VAIN_RETRIES = 4096
-#: What :func:`run_warp` returns where a warp blocks or ends, and where it goes on later than something else.
-_STOPPED, _LATER = -1, -2
+#: What :func:`run_warps` returns where the queue decides what comes next.
+_NEXT = -1
 
 # Fills: what a row of the register file holds when a CTA starts.
 FILLS = (
@@ -212,7 +212,7 @@ def start_cta(ctx, slot, sm, cta_id, cluster, cluster_rank, cluster_slot, time):
         W.scheduler = sm * 4 + rank % 4
         W.state, W.node, W.queued, W.steps = S.W_RUNNING, 0, 0, 0
         W.group = slot * ((c.warps_per_cta + 3) // 4) + rank // 4
-        W.registers, W.time, W.issued, W.line, W.fetching = c.registers_per_thread, time, 0, -1, 0
+        W.registers, W.time, W.horizon, W.issued, W.line, W.fetching = c.registers_per_thread, time, time, 0, -1, 0
         W.loop_progress, W.loops = -1, 0
         W.regs = c.registers + w * c.register_bytes
         W.ready = c.ready + w * c.ready_slots * 8
@@ -353,15 +353,29 @@ def is_vain(ctx):
 
 
 @inner
-def run_warp(ctx, w, popped):
-    """Run a warp from the queue until something else comes first; return a reason to go back to Python, _STOPPED or _LATER,
-    where the caller puts the warp back into the queue for ``later``."""
+def limit(ctx, time):
+    """Return the reason not to go on at a time, -1 if there is none."""
     c = S.context(ctx)
-    W = S.warps(ctx)[w]
+    if time > c.until:
+        return S.R_UNTIL
+    if c.steps >= c.max_steps:
+        return S.R_STEP
+    if c.n_events > c.event_stop or c.n_lanes + 64 > c.lane_capacity:
+        return S.R_TRACE_FULL
+    return -1
+
+
+@inner
+def run_warps(ctx, w, popped):
+    """Run a warp from the queue until something else comes first, and warps that come then; return a reason to go back to Python,
+    or _NEXT where none comes."""
+    c = S.context(ctx)
     nodes, program = S.nodes(ctx), S.instructions(ctx)
     scheduler_free, pipe_free = i64(c.scheduler_free, _MANY), i64(c.pipe_free, _MANY)
-    slots, ready = c.slots, W.ready
+    slots = c.slots
     T = S.timing(ctx)
+    W = S.warps(ctx)[w]
+    ready = W.ready
     W.queued = 0
     first = True
     while True:
@@ -370,7 +384,7 @@ def run_warp(ctx, w, popped):
         if node.state != S.READY:
             if not choose(ctx, w):
                 W.state = S.W_BLOCKED if W.alive != 0 else S.W_EXITED
-                return _STOPPED
+                return _NEXT
             continue
         pc = node.pc
         if pc == node.reconverge:
@@ -380,11 +394,12 @@ def run_warp(ctx, w, popped):
         start = W.time
         t = start
         cause = 0
-        for s in range(ins.slots, ins.slots + ins.inputs + ins.outputs):
-            there = load_i64(ready, load_i32(slots, s))
-            if there > t:
-                t = there
-                cause = _DEPENDENCY
+        if W.horizon > start:
+            for s in range(ins.slots, ins.slots + ins.inputs + ins.outputs):
+                there = load_i64(ready, load_i32(slots, s))
+                if there > t:
+                    t = there
+                    cause = _DEPENDENCY
         pipe = W.scheduler * S.N_PIPES + ins.pipe
         if ins.kind != S.LANE:
             if scheduler_free[W.scheduler] - ins.slack > t:
@@ -394,18 +409,23 @@ def run_warp(ctx, w, popped):
                 if pipe_free[p] - ins.slack > t and (p == pipe or p < W.scheduler * S.N_PIPES + S.ARITHMETIC_PIPES):
                     t = pipe_free[p] - ins.slack
                     cause = _PIPE
-        if (not first or t > popped) and c.heap_size > 0 and load_i64(c.heap_time, 0) <= t:
-            W.queued = 1
-            c.later = t
-            return _LATER
-        if t > c.until or c.steps >= c.max_steps:
+        if (not first or t > popped) and next_time(ctx) <= t:
             W.queued = 1
             push(ctx, t, PRIORITY_WARP, ITEM_WARP, w)
-            return S.R_UNTIL if t > c.until else S.R_STEP
-        if c.n_events > c.event_stop or c.n_lanes + 64 > c.lane_capacity:
+            popped = c.ring_time
+            if load_i64(c.heap_time, 0) <= popped or limit(ctx, popped) >= 0:
+                return _NEXT
+            w = take_warp(ctx)
+            W = S.warps(ctx)[w]
+            ready = W.ready
+            W.queued = 0
+            first = True
+            continue
+        stop = limit(ctx, t)
+        if stop >= 0:
             W.queued = 1
             push(ctx, t, PRIORITY_WARP, ITEM_WARP, w)
-            return S.R_TRACE_FULL
+            return stop
         if ins.line != W.line:
             W.line = ins.line
             arrived = fetched(ctx, W.sm, ins.line, t)
@@ -456,7 +476,7 @@ def run_warp(ctx, w, popped):
                     node.since, W.queued = t, 0
                     continue
                 push(ctx, c.retry, PRIORITY_WARP, ITEM_WARP, w)
-                return _STOPPED
+                return _NEXT
             push(ctx, t, PRIORITY_WARP, ITEM_WARP, w)
             return S.R_ERROR if status == S.S_ERROR else S.R_GROW if status == S.S_GROW else S.R_HOST
         if W.fetching > 0:
@@ -473,8 +493,11 @@ def run_warp(ctx, w, popped):
         scheduler_free[W.scheduler] = max(scheduler_free[W.scheduler], t) + ins.slots_taken
         if ins.issue > 0:
             pipe_free[pipe] = max(pipe_free[pipe], t) + ins.issue
-        for s in range(ins.slots + ins.inputs, ins.slots + ins.inputs + ins.outputs):
-            store_i64(ready, load_i32(slots, s), t + latency)
+        # What lanes compute can be read at once, which the table says already.
+        if latency > 0:
+            W.horizon = max(W.horizon, t + latency)
+            for s in range(ins.slots + ins.inputs, ins.slots + ins.inputs + ins.outputs):
+                store_i64(ready, load_i32(slots, s), t + latency)
         if status == S.S_NEXT or (status == S.S_EXITED and node.mask != 0):
             node.pc = pc + 1
             node.woken = 0
@@ -484,7 +507,7 @@ def run_warp(ctx, w, popped):
             leave(ctx, w, n, 0)
             if W.alive == 0:
                 end_warp(ctx, w)
-                return _STOPPED
+                return _NEXT
         if endless:
             W.queued = 1
             push(ctx, W.time, PRIORITY_WARP, ITEM_WARP, w)
@@ -495,29 +518,18 @@ def run_warp(ctx, w, popped):
 def run(ctx):
     """Run until something needs Python: nothing left to do, endless loops, a limit, a full trace buffer, an error, a host service."""
     c = S.context(ctx)
-    # The warp that was run last and goes on later, which comes after the earliest item of the queue; -1: none.
-    waiting = -1
-    while c.heap_size > 0:
-        time = load_i64(c.heap_time, 0)
-        stop = -1
-        if time > c.until:
-            stop = S.R_UNTIL
-        elif c.steps >= c.max_steps:
-            stop = S.R_STEP
-        elif c.n_events > c.event_stop or c.n_lanes + 64 > c.lane_capacity:
-            stop = S.R_TRACE_FULL
+    while True:
+        time = next_time(ctx)
+        if time == S.NEVER:
+            return S.R_DONE if c.ctas_done == c.n_ctas else S.R_IDLE
+        stop = limit(ctx, time)
         if stop >= 0:
-            if waiting >= 0:
-                push(ctx, c.later, PRIORITY_WARP, ITEM_WARP, waiting)
             return stop
-        item = pop(ctx) if waiting < 0 else exchange(ctx, c.later, PRIORITY_WARP, ITEM_WARP, waiting)
-        waiting = -1
+        item = pop(ctx)
         index = item & 0xFFFFFFFF
         if item >> 32 == ITEM_WARP:
-            reason = run_warp(ctx, index, time)
-            if reason == _LATER:
-                waiting = index
-            elif reason >= 0:
+            reason = run_warps(ctx, index, time)
+            if reason >= 0:
                 return reason
         else:
             c.now = time
@@ -525,7 +537,6 @@ def run(ctx):
             status = call(S.asyncs(ctx)[index].completion, index, time, 0, ctx)
             if status >= S.S_ERROR:
                 return S.R_ERROR if status == S.S_ERROR else S.R_GROW
-    return S.R_DONE if c.ctas_done == c.n_ctas else S.R_IDLE
 
 
 @jit

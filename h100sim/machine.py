@@ -170,6 +170,10 @@ class Machine:
         self.table("fetched", model.sms * int(c["code_lines"]), np.int64)
         self.table("lane_groups", slots * warps * 32, np.int32)
         self._heap(slots * warps + 2 * int(c["async_capacity"]) + 64)
+        self.tables["heap_time"][0] = c["ring_time"] = S.NEVER
+        self.table("ring_last", S.RING_CYCLES, np.int32)[:] = -1
+        self.table("ring_next", slots * warps, np.int32)
+        self.table("ring_used", S.RING_WORDS, np.int64)
         self.table("shared", slots * stride + 1024, np.uint8)
         c["shared"] = (self.tables["shared"].ctypes.data + 1023) & ~1023
         if launch.values:

@@ -236,6 +236,28 @@ def store_i64(typingctx, address, index, value):
 
 
 @intrinsic
+def store_i32(typingctx, address, index, value):
+    """The same of the int32s at an address: the low half of the value."""
+
+    def codegen(context, builder, sig, args):
+        type_ = ir.IntType(32)
+        builder.store(builder.trunc(args[2], type_), _element(builder, type_, args[0], args[1]))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), codegen
+
+
+@intrinsic
+def trailing_zeros(typingctx, value):
+    """Return the number of the lowest bit that is set in an int64, which must not be 0."""
+
+    def codegen(context, builder, sig, args):
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.int64), codegen
+
+
+@intrinsic
 def copy_bytes(typingctx, target, source, size):
     """Copy bytes between two addresses that do not overlap. (Assigning slices would compile Numba's error messages.)"""
     signature = types.void(types.int64, types.int64, types.int64)

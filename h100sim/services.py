@@ -1,13 +1,16 @@
 """What instructions and units may ask of the machine: queue something, record an event, fail, wait and wake.
 
 Everything here works on the tables of :mod:`h100sim.state` and is called from compiled code. Queue order is (time, priority,
-sequence), so a run is deterministic to the byte.
+sequence), so a run is deterministic to the byte. Nearly all that is queued are warps that go on within some cycles: they stand in
+a ring with a cell per cycle, one behind the other; units and what is far ahead are in a heap.
 """
 
 from __future__ import annotations
 
+import numpy as np
+
 from . import state as S
-from .native import inner, load_i64, store_i64
+from .native import inner, load_i32, load_i64, store_i32, store_i64, trailing_zeros
 from .trace import Event, Wait
 
 #: Kinds of queue item: a warp or an asynchronous operation of a unit.
@@ -25,32 +28,91 @@ _RECONVERGENCE = int(Wait.RECONVERGENCE)
 
 @inner
 def push(ctx, time, priority, kind, index):
-    """Put an item into the queue."""
+    """Put an item into the queue: a warp that goes on soon into the ring, everything else into the heap."""
     c = S.context(ctx)
+    if kind == ITEM_WARP and 0 <= time - c.ring_floor < S.RING_CYCLES:
+        _append(ctx, time, index)
+        return
     rise(ctx, c.heap_size, time, (priority << 56) | c.sequence, (kind << 32) | index)
     c.sequence += 1
     c.heap_size += 1
 
 
 @inner
-def pop(ctx):
-    """Remove the earliest item and return it; its time is ``heap_time[0]`` before the call."""
+def next_time(ctx):
+    """Return the time of the earliest item of the queue; NEVER if there is none."""
     c = S.context(ctx)
+    return min(load_i64(c.heap_time, 0), c.ring_time)
+
+
+@inner
+def pop(ctx):
+    """Remove the earliest item and return it; its time is :func:`next_time` before the call.
+
+    What is in the heap for the same time as a warp in the ring was put there before it, while that time was too far ahead.
+    """
+    c = S.context(ctx)
+    time = load_i64(c.heap_time, 0)
+    if c.ring_time < time:
+        return take_warp(ctx)
+    c.ring_floor = max(c.ring_floor, time)
     result = load_i64(c.heap_item, 0)
     c.heap_size -= 1
     n = c.heap_size
+    if n == 0:
+        store_i64(c.heap_time, 0, S.NEVER)
+        return result
     sink(ctx, n, load_i64(c.heap_time, n), load_i64(c.heap_key, n), load_i64(c.heap_item, n))
     return result
 
 
 @inner
-def exchange(ctx, time, priority, kind, index):
-    """Put an item into the queue that comes later than the earliest one; remove that and return it: a push and a pop in one."""
+def _append(ctx, time, w):
+    """Put a warp behind those that the ring has for a time. Its cells name the last of them; each names the next, the last the
+    first."""
     c = S.context(ctx)
-    result = load_i64(c.heap_item, 0)
-    sink(ctx, c.heap_size, time, (priority << 56) | c.sequence, (kind << 32) | index)
-    c.sequence += 1
-    return result
+    cell = time & (S.RING_CYCLES - 1)
+    last = load_i32(c.ring_last, cell)
+    if last < 0:
+        store_i32(c.ring_next, w, w)
+        word = cell >> 6
+        store_i64(c.ring_used, word, load_i64(c.ring_used, word) | (np.int64(1) << (cell & 63)))
+        c.ring_time = min(c.ring_time, time)
+    else:
+        store_i32(c.ring_next, w, load_i32(c.ring_next, last))
+        store_i32(c.ring_next, last, w)
+    store_i32(c.ring_last, cell, w)
+
+
+@inner
+def take_warp(ctx):
+    """Remove the earliest warp of the ring, which must have one, and return it."""
+    c = S.context(ctx)
+    time = c.ring_time
+    c.ring_floor = max(c.ring_floor, time)
+    cell = time & (S.RING_CYCLES - 1)
+    last = load_i32(c.ring_last, cell)
+    w = load_i32(c.ring_next, last)
+    if w != last:
+        store_i32(c.ring_next, last, load_i32(c.ring_next, w))
+        return w
+    store_i32(c.ring_last, cell, -1)
+    word = cell >> 6
+    used = load_i64(c.ring_used, word) & ~(np.int64(1) << (cell & 63))
+    store_i64(c.ring_used, word, used)
+    # Cells before this one are of times a round of the ring later.
+    later = (used >> (cell & 63)) << (cell & 63)
+    for _ in range(S.RING_WORDS):
+        if later != 0:
+            break
+        word = (word + 1) & (S.RING_WORDS - 1)
+        later = load_i64(c.ring_used, word)
+    if later == 0:
+        c.ring_time = S.NEVER
+    else:
+        found = word * 64 + trailing_zeros(later)
+        c.ring_time = time + ((found - cell) & (S.RING_CYCLES - 1))
+    return w
 
 
 @inner
@@ -72,7 +134,7 @@ def sink(ctx, n, time, key, item):
 
 @inner
 def rise(ctx, i, time, key, item):
-    """Put an item into the free place ``i`` of the queue, or up from there where it comes before what is there."""
+    """Put an item into the free place ``i`` of the heap, or up from there where it comes before what is there."""
     c = S.context(ctx)
     while i > 0:
         up = (i - 1) >> 1

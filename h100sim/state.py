@@ -15,6 +15,10 @@ from .trace import CTA_INFO, EVENT, WARP_INFO
 NODES_PER_WARP = 64
 BARRIERS_PER_CTA = 16
 WGMMA_RING = 64
+#: Cycles that the ring of the queue covers, a power of two; words of a bit for each. A time that never comes.
+RING_CYCLES = 1024
+RING_WORDS = RING_CYCLES // 64
+NEVER = 1 << 62
 PIPES = ("alu", "fma", "imad", "half", "cvt", "mufu", "f64", "tensor", "memory")
 N_PIPES = len(PIPES)
 #: The first so many execute arithmetic, in the order that an assembler chose.
@@ -97,6 +101,8 @@ WARP = np.dtype(
         ("line", "i4"),
         ("regs", "i8"),
         ("ready", "i8"),
+        # From ``horizon`` on, all that the warp's instructions have written so far can be read.
+        ("horizon", "i8"),
         ("time", "i8"),
         ("issued", "i8"),
         ("fetching", "i8"),
@@ -332,6 +338,9 @@ CONTEXT = np.dtype(
         ("heap_time", "i8"),
         ("heap_key", "i8"),
         ("heap_item", "i8"),
+        ("ring_last", "i8"),
+        ("ring_next", "i8"),
+        ("ring_used", "i8"),
         ("shared", "i8"),
         ("registers", "i8"),
         ("ready", "i8"),
@@ -407,6 +416,8 @@ CONTEXT = np.dtype(
         ("now", "i8"),
         ("sequence", "i8"),
         ("heap_size", "i8"),
+        ("ring_time", "i8"),
+        ("ring_floor", "i8"),
         ("steps", "i8"),
         ("progress", "i8"),
         ("retry_progress", "i8"),
@@ -436,8 +447,6 @@ CONTEXT = np.dtype(
         ("latency", "i8"),
         ("issue", "i8"),
         ("retry", "i8"),
-        # when the warp that was run goes on, where something else comes first
-        ("later", "i8"),
         # an error: a code of h100sim.faults and its arguments
         ("error", "i8"),
         ("error_a", "i8"),
