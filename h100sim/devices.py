@@ -202,7 +202,9 @@ class DeviceModel:
     name: str
     sms: int
     clock_mhz: int
+    #: SMs of each GPC, and how many TPCs (of two SMs) belong to none: see :mod:`h100sim.placement`.
     gpcs: tuple[int, ...]
+    lone_tpcs: int = 0
     limits: Limits = Limits()
     issue: Issue = Issue()
     fetch: Fetch = Fetch()
@@ -215,7 +217,8 @@ class DeviceModel:
     launch_cycles: int = 600
 
 
-#: Spec: NVIDIA H100 Tensor Core GPU Architecture whitepaper (SM counts, L2, memory). GPC sizes Assumed: they depend on the part.
+#: Spec: NVIDIA H100 Tensor Core GPU Architecture whitepaper (SM counts, L2, memory). GPC sizes depend on the part. Measured, of one
+#: H200: validate/silicon/cta_placement.json. Assumed for H100.
 MODELS: dict[str, DeviceModel] = {
     "h100-sxm": DeviceModel(
         name="h100-sxm",
@@ -231,7 +234,7 @@ MODELS: dict[str, DeviceModel] = {
         gpcs=(16, 16, 16, 16, 16, 16, 18),
         memory=MemorySystem(hbm_bytes_per_cycle=1_040.0),
     ),
-    "h200-sxm": DeviceModel(name="h200-sxm", sms=132, clock_mhz=1_785, gpcs=(16, 16, 16, 16, 16, 16, 18, 18)),
+    "h200-sxm": DeviceModel(name="h200-sxm", sms=132, clock_mhz=1_785, gpcs=(8, 16, 16, 16, 16, 16, 18, 18), lone_tpcs=4),
 }
 
 DEFAULT_MODEL = "h100-sxm"

@@ -264,7 +264,7 @@ def start_clusters(ctx, time):
                 if ctas[first + k].state != 0:
                     free = False
                     break
-            # The order of slots is one per SM first, so that CTAs spread over SMs before they share one.
+            # Slots stand in the order in which clusters take their SMs (h100sim.placement).
             if free:
                 found = first
                 break
@@ -282,7 +282,7 @@ def start_clusters(ctx, time):
             z = kz * c.cluster_z + k // (c.cluster_x * c.cluster_y)
             cta_id = x + c.grid_x * (y + c.grid_y * z)
             slot = found + k
-            start_cta(ctx, slot, slot % c.n_sms, cta_id, cluster, k, found, time)
+            start_cta(ctx, slot, load_i32(c.slot_sms, slot), cta_id, cluster, k, found, time)
         c.next_cta += size
 
 

@@ -24,6 +24,7 @@ from .intervals import mbarrier_name
 from .memory.global_memory import GlobalMemory
 from .memory.heap import DeviceHeap
 from .memory.windows import FUNCTION_BYTES, FUNCTION_WINDOW, SHARED_START
+from .placement import ctas_per_sm, places
 from .program import Program, set_latencies, width_of_type
 from .ptx.module import Imm, Symbol
 from .standing import cycle_limit, wait_states
@@ -123,11 +124,11 @@ class Machine:
         threads = int(np.prod(launch.block))
         warps = (threads + 31) // 32
         ctas = int(np.prod(launch.grid))
-        per_sm = self.occupancy()
         cluster = int(np.prod(launch.cluster))
-        slots = min(model.sms * per_sm, launch.ctas)
-        slots = max(slots // cluster, 1) * cluster
         shared_size = program.dynamic_shared_offset + launch.shared_bytes
+        per_sm = ctas_per_sm(model.limits, threads, launch.registers, shared_size - SHARED_START)
+        slot_sms = np.array(places(model, cluster, per_sm), np.int32).reshape(-1)[: launch.ctas]
+        slots = len(slot_sms)
         local_bytes = program.local_bytes
         if program.linked.is_recursive or program.linked.dynamic:
             local_bytes += max(_LEAST_STACK_BYTES, min(_STACK_BYTES, _STACKS_BYTES // (slots * warps * 32))) // 512 * 512
@@ -158,6 +159,7 @@ class Machine:
         self.table("warps", slots * warps, S.WARP)
         self.table("nodes", slots * warps * S.NODES_PER_WARP, S.NODE)
         self.table("ctas", slots, S.CTA)
+        self.table("slot_sms", slots, np.int32)[:] = slot_sms
         self.table("mbarriers", slots * 1024, S.MBARRIER)
         self.table("mbarrier_index", slots * stride // 8, np.int32)
         self.table("barriers", slots * S.BARRIERS_PER_CTA, S.BARRIER)
@@ -302,22 +304,6 @@ class Machine:
             "WARP_SZ": 32,
         }
         return values.get(base, 0)
-
-    def occupancy(self) -> int:
-        """Return how many CTAs of this launch fit one SM. Spec: the occupancy header of CUDA 13.0. Raises LaunchError."""
-        limits, launch = self.model.limits, self.launch
-        threads = int(np.prod(launch.block))
-        warps = (threads + 31) // 32
-        shared = self.program.dynamic_shared_offset - SHARED_START + launch.shared_bytes + limits.shared_reserved_bytes
-        shared = -(-shared // limits.shared_unit_bytes) * limits.shared_unit_bytes
-        registers_per_warp = -(-launch.registers * 32 // 256) * 256
-        by_registers = (limits.registers_per_sm // 4 // registers_per_warp) * 4 // warps
-        if by_registers == 0:
-            raise LaunchError(
-                f"registers of a CTA must be at most {limits.registers_per_sm:,}, not {launch.registers} for each of {threads} threads",
-                rule="cudaErrorLaunchOutOfResources",
-            )
-        return min(limits.ctas_per_sm, limits.warps_per_sm // warps, limits.shared_bytes_per_sm // shared, by_registers)
 
     # --- running ------------------------------------------------------------------------------------------------------
 
@@ -578,6 +564,7 @@ _CONSTANT_TABLES = frozenset(
         "instructions",
         "ops",
         "slots",
+        "slot_sms",
         "register_template",
         "fills",
         "parameters",

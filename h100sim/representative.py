@@ -15,6 +15,7 @@ import numpy as np
 
 from .devices import DeviceModel
 from .errors import UsageError
+from .placement import places
 from .ptx.module import Instruction
 from .trace import Event, Trace
 from .words import counted
@@ -44,10 +45,10 @@ def machine(build: Callable[[Launch, DeviceModel], Machine], launch: Launch, mod
     for what it fetches. Assumed: the launch reads what is allocated once, and each of its SMs fetches as much as the sample.
     """
     cluster = int(np.prod(launch.cluster))
-    stride = max(1, model.sms // cluster)
+    stride = len(places(model, cluster, 1))
     active = min(stride, int(np.prod(launch.grid)) // cluster) * cluster
     launch = replace(launch, stride=stride)
-    small = replace(model, sms=cluster)
+    small = replace(model, sms=cluster, gpcs=(cluster,), lone_tpcs=0)
     users = 1.0
     if used_bytes > model.memory.l2_bytes:
         first = build(replace(launch, trace_level=0), _with_share(small, cluster / active, 1.0))

@@ -330,6 +330,7 @@ CONTEXT = np.dtype(
         ("barriers", "i8"),
         ("asyncs", "i8"),
         ("groups", "i8"),
+        ("slot_sms", "i8"),
         ("sms", "i8"),
         ("timing", "i8"),
         ("scheduler_free", "i8"),

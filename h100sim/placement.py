@@ -1,0 +1,86 @@
+"""Where the CTAs of a grid go: how many fit one SM, which SMs can hold one cluster, and the order in which they are taken.
+
+The SMs of a GPU form GPCs, and a cluster stays within one; some TPCs (pairs of SMs) belong to none that has room for more than
+their own two CTAs. So clusters of more than two CTAs leave SMs idle, and the first wave is smaller than the number of SMs.
+
+Measured: validate/silicon/cta_placement.json. Clusters go to the GPCs in turn, to those SMs of a GPC that have the fewest CTAs;
+CTAs without clusters fill a GPC before the next. The GPC that is first differs from launch to launch: here it is the one of SM 0.
+"""
+
+from __future__ import annotations
+
+from .devices import DeviceModel, Limits
+from .errors import LaunchError
+
+_TPC = 2
+#: SMs of a GPC beyond those that a model names. Assumed: as most GPCs of the models have.
+_GPC = 16
+
+
+def ctas_per_sm(limits: Limits, threads: int, registers: int, shared_bytes: int) -> int:
+    """Return how many CTAs fit one SM, of so many threads, registers of a thread and bytes of shared memory.
+
+    Spec: the occupancy header of CUDA 13.0. Raises LaunchError where not one does."""
+    warps = -(-threads // 32)
+    unit = limits.shared_unit_bytes
+    shared = -(-(shared_bytes + limits.shared_reserved_bytes) // unit) * unit
+    registers_per_warp = -(-registers * 32 // 256) * 256
+    by_registers = (limits.registers_per_sm // 4 // registers_per_warp) * 4 // warps
+    if by_registers == 0:
+        raise LaunchError(
+            f"registers of a CTA must be at most {limits.registers_per_sm:,}, not {registers} for each of {threads} threads",
+            rule="cudaErrorLaunchOutOfResources",
+        )
+    return min(limits.ctas_per_sm, limits.warps_per_sm // warps, limits.shared_bytes_per_sm // shared, by_registers)
+
+
+def sm_groups(model: DeviceModel) -> tuple[list[list[int]], list[list[int]]]:
+    """Return the SMs of each GPC and of each TPC that stands alone. TPCs are numbered across GPCs: the first of each, then the
+    second of each; those alone come last. A model with another number of SMs than its GPCs have is cut off, or goes on with
+    GPCs of 16."""
+    left, sizes = model.sms, []
+    for size in model.gpcs:
+        sizes.append(min(size, left))
+        left -= sizes[-1]
+    alone = min(left, _TPC * model.lone_tpcs)
+    left -= alone
+    sizes += [min(_GPC, left - k) for k in range(0, left, _GPC)]
+    gpcs: list[list[int]] = [[] for size in sizes if size]
+    number = 0
+    while number < sum(sizes):
+        for gpc, size in zip(gpcs, sizes, strict=False):
+            count = min(_TPC, size - len(gpc))
+            gpc += range(number, number + count)
+            number += count
+    return gpcs, [list(range(k, min(k + _TPC, model.sms))) for k in range(number, model.sms, _TPC)]
+
+
+def places(model: DeviceModel, cluster: int, residents: int) -> list[list[int]]:
+    """Return the SMs of each cluster that can run at once, in the order in which they are taken, where an SM holds so many CTAs
+    (``residents``). Raises LaunchError for a cluster that no GPC can hold."""
+    gpcs, alone = sm_groups(model)
+    largest = max(map(len, (*gpcs, *alone)))
+    if cluster > largest:
+        rule = f"must be at most the {largest} SMs of the largest GPC of {model.name}, not {cluster}"
+        raise LaunchError(f"CTAs of a cluster {rule}", rule="cudaErrorInvalidClusterSize")
+    held = [0] * model.sms
+    found: list[list[int]] = []
+
+    def take(group: list[int]) -> None:
+        sms = sorted(sorted(group, key=lambda sm: held[sm])[:cluster])
+        for sm in sms:
+            held[sm] += 1
+        found.append(sms)
+
+    for layer in range(1, residents + 1):
+        for tpc in alone:
+            for _ in range(len(tpc) // cluster):
+                take(tpc)
+        waiting = [gpc for gpc in gpcs if len(gpc) >= cluster]
+        while waiting:
+            for gpc in waiting:
+                take(gpc)
+                while cluster == 1 and sum(held[sm] for sm in gpc) < layer * len(gpc):
+                    take(gpc)
+            waiting = [gpc for gpc in waiting if sum(held[sm] for sm in gpc) + cluster <= layer * len(gpc)]
+    return found
