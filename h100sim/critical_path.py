@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from . import attribution, dependences
+from . import attribution, dependences, waiting
 from .trace import Copy, Event, Trace, Wait
 from .words import counted
 
@@ -137,7 +137,7 @@ class _Naming:
             return Link(unit, "arrival", cta, start, end, places[0], places[0], 1)
         if kind == Event.RESUMED:
             wait = Wait(int(b["a"]))
-            unit = _OF_WAITS.get(wait, attribution.WAIT_NAMES.get(wait, wait.name.lower()))
+            unit = _OF_WAITS.get(wait, waiting.NAMES.get(wait, wait.name.lower()))
             return Link(unit, f"wakes {self._role(b)}", cta, start, end, places[1], places[1], 1)
         if a["kind"] == Event.WGMMA_COMPLETED:
             return Link(TENSOR_CORE, f"queue holds {self._role(b)}", cta, start, end, places[1], places[1], 1)
@@ -155,28 +155,25 @@ class _Naming:
 def _shares(trace: Trace, links: tuple[Link, ...]) -> tuple[Share, ...]:
     """Return what the path's cycles went into: units by name, the time of warps by role and cause."""
     shares: dict[str, int] = defaultdict(int)
-    issued = trace.of(Event.ISSUED)
-    order = np.argsort(issued["warp"], kind="stable")
-    issued = issued[order]
+    issued = attribution.issues(trace)
     costs = attribution.costs_of(trace)
     for link in links:
         if link.warp < 0:
             shares[link.unit] += link.cycles
             continue
-        rows = issued[np.searchsorted(issued["warp"], link.warp) : np.searchsorted(issued["warp"], link.warp, side="right")]
-        for cause, cycles in _causes(rows, link, costs).items():
+        for cause, cycles in _causes(issued.of_warp(link.warp), link, costs).items():
             shares[f"{link.unit}: {cause}"] += cycles
     return tuple(Share(what, cycles) for what, cycles in sorted(shares.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _causes(issued: np.ndarray, link: Link, costs: np.ndarray) -> dict[str, int]:
-    """Return cause -> cycles of a stretch of a warp; ``issued``: the instructions that the warp issued."""
+    """Return cause -> cycles of a stretch of a warp; ``issued``: the instructions that the warp issued (attribution.ISSUE)."""
     first = max(0, int(np.searchsorted(issued["time"], link.start, side="right")) - 1)
     rows = issued[first : int(np.searchsorted(issued["time"], link.end, side="right"))].copy()
     if not len(rows):
         return {"instructions": link.cycles}
     rows["time"] = np.maximum(rows["time"], link.start)
-    return attribution.partition(rows, link.start, link.end, (), costs, attribution.STALL_NAMES)
+    return attribution.partition(rows, link.start, link.end, (), costs)
 
 
 def _slack(trace: Trace, graph: dependences.Graph) -> tuple[Slack, ...]:

@@ -46,6 +46,7 @@ _ISSUED = int(Event.ISSUED)
 _WARPGROUP = int(Wait.WARPGROUP)
 _CTA_STARTED, _CTA_ENDED = int(Event.CTA_STARTED), int(Event.CTA_ENDED)
 _DEPENDENCY, _SCHEDULER, _PIPE, _FETCH = int(Cause.DEPENDENCY), int(Cause.SCHEDULER), int(Cause.PIPE), int(Cause.FETCH)
+_TENSOR_CORE = int(Cause.TENSOR_CORE)
 
 _FULL = 0xFFFFFFFF
 _MANY = 1 << 40
@@ -212,7 +213,8 @@ def start_cta(ctx, slot, sm, cta_id, cluster, cluster_rank, cluster_slot, time):
         W.scheduler = sm * 4 + rank % 4
         W.state, W.node, W.queued, W.steps = S.W_RUNNING, 0, 0, 0
         W.group = slot * ((c.warps_per_cta + 3) // 4) + rank // 4
-        W.registers, W.time, W.horizon, W.issued, W.line, W.fetching = c.registers_per_thread, time, time, 0, -1, 0
+        W.registers, W.time, W.horizon, W.issued, W.line = c.registers_per_thread, time, time, 0, -1
+        W.fetching, W.held = 0, 0
         W.loop_progress, W.loops = -1, 0
         W.regs = c.registers + w * c.register_bytes
         W.ready = c.ready + w * c.ready_slots * 8
@@ -470,6 +472,7 @@ def run_warps(ctx, w, popped):
         if status >= S.S_ERROR:
             W.queued = 1
             if status == S.S_RETRY:
+                W.held += c.retry - t
                 W.time = c.retry
                 if is_vain(ctx):
                     node.state, node.wait, node.wait_object = S.BLOCKED, _WARPGROUP, W.group
@@ -482,6 +485,9 @@ def run_warps(ctx, w, popped):
         if W.fetching > 0:
             start -= W.fetching
             W.fetching, cause = 0, _FETCH
+        if W.held > 0:
+            start -= W.held
+            W.held, cause = 0, _TENSOR_CORE
         if c.trace_level > 1 and status != S.S_BLOCK:
             emit(ctx, t, _ISSUED, S.ctas(ctx)[W.cta].id, W.id, pc, mask, -1, t - start, cause, hold, latency)
         c.steps += 1

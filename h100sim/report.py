@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import attribution, intervals
-from .trace import Cause, Copy, Event, KernelInfo, Trace, Wait
+from . import attribution, intervals, waiting
+from .trace import Cause, Copy, Event, KernelInfo, Trace
 
 if TYPE_CHECKING:
     from .shared_accesses import SharedInstruction
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _LOADS = (Copy.TENSOR_LOAD, Copy.BULK_LOAD)
 _STORES = (Copy.TENSOR_STORE, Copy.TENSOR_REDUCE, Copy.BULK_STORE, Copy.BULK_REDUCE)
 
+#: Spec: H100 whitepaper, "H100 SM Architecture": four partitions, each with a warp scheduler.
+SCHEDULERS = 4
 #: Instructions with bank conflicts that the text names.
 _CONFLICTS_SHOWN = 5
 
@@ -77,8 +79,18 @@ class TensorCores:
 
 
 @dataclass(frozen=True)
+class IssueSlots:
+    """The schedulers of the SMs that ran CTAs: their ``cycles`` while a CTA was there, and in how many of these one of them
+    ``issued``. In the others no warp was eligible."""
+
+    schedulers: int
+    cycles: int
+    issued: int
+
+
+@dataclass(frozen=True)
 class Summary:
-    """What a run amounts to; see the fields' own types."""
+    """What a run amounts to; see the fields' own types. ``issue_slots``: None for a trace that does not hold every instruction."""
 
     kernel: str
     device: str
@@ -96,6 +108,7 @@ class Summary:
     stores: Traffic
     tensor_cores: TensorCores
     shared_memory: tuple[SharedInstruction, ...]
+    issue_slots: IssueSlots | None
 
 
 def summarise(trace: Trace) -> Summary:
@@ -121,16 +134,16 @@ def summarise(trace: Trace) -> Summary:
         stores=_traffic(trace, _STORES),
         tensor_cores=_tensor_cores(trace, sms),
         shared_memory=shared_instructions(trace),
+        issue_slots=_issue_slots(trace),
     )
 
 
 def _roles(trace: Trace) -> tuple[Role, ...]:
     lives = _lives(trace)
     role_of = _representatives(trace, lives)
-    suspended = _waits(trace)
-    waited = [(warp, what, resumed - blocked) for warp, blocked, resumed, what in suspended]
+    waited = [(wait.warp, wait.what, wait.resumed - wait.blocked) for wait in waiting.whole(trace)]
     waits, stalls = (_totals(found, role_of) for found in (waited, _stall_cycles(trace)))
-    partition = attribution.spent(trace, list(role_of), suspended, attribution.STALL_NAMES)
+    partition = attribution.spent(trace, list(role_of), waiting.parts(trace))
     spent = _totals([(warp, what, cycles) for warp, of in partition.items() for what, cycles in of.items()], role_of)
     return tuple(
         Role(name, len(warps), float(np.mean(lives[warps])), waits[name], stalls[name], spent[name])
@@ -158,33 +171,6 @@ def _lives(trace: Trace) -> np.ndarray:
     ends[exits["warp"]] = 0
     np.maximum.at(ends, exits["warp"], exits["time"])
     return np.maximum(ends - ctas["start"][rows], 0)
-
-
-def _waits(trace: Trace) -> list[tuple[int, int, int, str]]:
-    """Return (warp, blocked, resumed, what) of every wait that ended."""
-    names = {
-        int(mbarrier["identity"]): _family(intervals.mbarrier_name(trace.kernel, int(mbarrier["address"])))
-        for mbarrier in intervals.mbarriers(trace)
-    }
-    found = []
-    for wait in intervals.waits(trace):
-        if wait["resumed"] >= 0:
-            what = _wait_name(Wait(int(wait["wait"])), int(wait["object"]), names)
-            found.append((int(wait["warp"]), int(wait["blocked"]), int(wait["resumed"]), what))
-    return found
-
-
-def _wait_name(wait: Wait, thing: int, mbarriers: dict[int, str]) -> str:
-    if wait == Wait.MBARRIER:
-        return mbarriers.get(thing, "an mbarrier")
-    if wait == Wait.BARRIER:
-        return f"named barrier {thing}"
-    return attribution.WAIT_NAMES.get(wait, wait.name.lower())
-
-
-def _family(name: str) -> str:
-    """Return "full" for "full[2]": the slots of a ring are reported together."""
-    return re.sub(r"\[\d+\]$", "", name)
 
 
 def _stall_cycles(trace: Trace) -> list[tuple[int, str, int]]:
@@ -239,6 +225,28 @@ def _tensor_cores(trace: Trace, sms: int) -> TensorCores:
     return TensorCores(len(operations), flop, cycles / capacity, _covered(trace, operations) / capacity)
 
 
+def _issue_slots(trace: Trace) -> IssueSlots | None:
+    """Count the cycles in which schedulers issued. Instructions that are folded into others of their warp share its cycle."""
+    issued = trace.of(Event.ISSUED)
+    if not len(issued):
+        return None
+    scheduler = trace.warps["sm"][issued["warp"]].astype(np.int64) * SCHEDULERS + trace.warps["scheduler"][issued["warp"]]
+    busy = len(np.unique((scheduler << 38) + issued["time"]))
+    alive, ends = 0, intervals.cta_ends(trace)
+    for sm in np.unique(trace.ctas["sm"]):
+        chosen = trace.ctas["sm"] == sm
+        alive += _union(trace.ctas["start"][chosen], ends[chosen])
+    return IssueSlots(SCHEDULERS * len(np.unique(trace.ctas["sm"])), SCHEDULERS * alive, busy)
+
+
+def _union(starts: np.ndarray, ends: np.ndarray) -> int:
+    """Return the cycles that intervals cover together."""
+    order = np.argsort(starts, kind="stable")
+    starts, reach = starts[order], np.maximum.accumulate(ends[order])
+    begins = np.maximum(starts[1:], reach[:-1])
+    return int(reach[0] - starts[0]) + int(np.maximum(reach[1:] - begins, 0).sum())
+
+
 def _shape(kernel: KernelInfo, pc: int) -> tuple[int, int]:
     match = re.search(r"\.m64n(\d+)k(\d+)", kernel.opcodes[pc])
     return (int(match[1]), int(match[2])) if match else (0, 0)
@@ -250,10 +258,8 @@ def _covered(trace: Trace, operations: np.ndarray) -> int:
     sm_of_cta = trace.ctas["sm"][done["cta"]]
     total = 0
     for sm in np.unique(sm_of_cta):
-        rows = np.sort(done[sm_of_cta == sm], order="started")
-        reach = np.maximum.accumulate(rows["completed"])
-        begins = np.maximum(rows["started"][1:], reach[:-1])
-        total += int(reach[0] - rows["started"][0]) + int(np.maximum(reach[1:] - begins, 0).sum())
+        rows = done[sm_of_cta == sm]
+        total += _union(rows["started"], rows["completed"])
     return total
 
 
@@ -281,6 +287,10 @@ def as_text(summary: Summary) -> str:
             f"  tensor cores: {tensor.operations:,} wgmma, {tensor.flop:,} FLOP, {tensor.of_peak:.1%} of the peak of "
             f"{summary.sms} SM{'s' * (summary.sms != 1)}, executing {tensor.in_flight:.1%} of the time"
         )
+    slots = summary.issue_slots
+    if slots and slots.cycles:
+        share = slots.issued / slots.cycles
+        lines.append(f"  schedulers: issue in {share:.1%} of their cycles; no warp is eligible in the other {1 - share:.1%}")
     lines += _shared_lines(summary.shared_memory)
     return "\n".join([*lines, *_role_lines(summary.roles)])
 

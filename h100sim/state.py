@@ -105,7 +105,9 @@ WARP = np.dtype(
         ("horizon", "i8"),
         ("time", "i8"),
         ("issued", "i8"),
+        # Cycles that the instruction to be issued has waited for its code, and for room in the tensor core's queue.
         ("fetching", "i8"),
+        ("held", "i8"),
         # For finding endless loops: a hash of the warp's state, taken while the launch's progress was ``loop_progress``, how often
         # it was looked at since, and whether the hash has come again.
         ("loop_hash", "i8"),

@@ -42,7 +42,7 @@ from ..ptx.module import Address, Instruction, Operand, Reg, Symbol
 from ..services import emit
 from ..trace import Access, Event
 
-_MEMORY, _BANK_CONFLICT = int(Event.MEMORY), int(Event.BANK_CONFLICT)
+_MEMORY, _BANK_CONFLICT, _PORT_HELD = int(Event.MEMORY), int(Event.BANK_CONFLICT), int(Event.PORT_HELD)
 _READ, _WRITE, _ATOMIC = int(Access.READ), int(Access.WRITE), int(Access.ATOMIC)
 _UNCHANGED = int(Access.UNCHANGED)
 _RELEASE, _ACQUIRE, _VOLATILE = int(Access.RELEASE), int(Access.ACQUIRE), int(Access.VOLATILE)
@@ -162,9 +162,11 @@ def shared_time(ctx, regs, ops, k, offset, mask, size, is_load, kind):
     # A full queue in front of the port holds the warp.
     least = T.shared_wide_issue_cycles if size > 8 or kind == MATRIX else T.shared_issue_cycles
     c.issue = max(least, sm.shared_free - c.now - T.shared_queue_cycles)
+    w = S.warps(ctx)[c.warp]
     if passes > ideal and c.trace_level:
-        w = S.warps(ctx)[c.warp]
         emit(ctx, c.now, _BANK_CONFLICT, S.ctas(ctx)[w.cta].id, w.id, c.pc, mask, -1, passes, ideal, 0, 0)
+    if c.trace_level > 1 and (start > c.now or c.issue > least):
+        emit(ctx, c.now, _PORT_HELD, S.ctas(ctx)[w.cta].id, w.id, c.pc, mask, -1, start - c.now, c.issue - least, 0, 0)
 
 
 @inner
