@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import networkx as nx
-
+from .graphs import immediate_dominators
 from .ptx.module import Function, Instruction, Label
 
 #: Instructions that end a basic block.
@@ -26,17 +25,15 @@ def meeting_points(function: Function) -> list[int]:
     block_of = {start: k for k, start in enumerate(starts)}
     end = len(starts)
     returns = any(i.base == "ret" for i in code) or not code or code[-1].base not in ("bra", "exit", "trap")
-    graph = nx.DiGraph()
-    graph.add_nodes_from(range(end + 1))
+    before: dict[int, list[int]] = {k: [] for k in range(end + 1)}
     for k, last in enumerate(lasts[: len(starts)]):
-        instruction = code[last]
-        for target in _successors(function, instruction, last, returns):
-            graph.add_edge(block_of.get(target, end), k)
-    dominators = nx.immediate_dominators(graph, end)
+        for target in _successors(function, code[last], last, returns):
+            before[block_of.get(target, end)].append(k)
+    dominators = immediate_dominators(before, end)
     result = [-1] * n
     for k, last in enumerate(lasts[: len(starts)]):
         join = dominators.get(k, k)
-        if join is not None and join != k:
+        if join != k:
             result[last] = starts[join] if join != end else n
     return result
 

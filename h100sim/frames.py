@@ -8,9 +8,8 @@ Spec: PTX ISA 9.1, "Parameter State Space", "Abstracting the ABI".
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-
-import networkx as nx
 
 from .ptx.module import Function, Parameter, Register
 from .ptx.types import SIZES
@@ -87,15 +86,12 @@ def lay_out(function: Function, is_entry: bool, kept: tuple[Register, ...], alig
     return Frame(found, tuple(places), round_up(at, align))
 
 
-def deepest_chain(graph: nx.DiGraph, component: dict[str, int], frames: dict[str, int], root: str) -> int:
-    """Return the bytes of the longest chain of calls in which every function of a cycle is active once."""
-    weights: dict[int, int] = {}
-    for name, k in component.items():
-        weights[k] = weights.get(k, 0) + frames[name]
-    condensed = nx.DiGraph()
-    condensed.add_nodes_from(weights)
-    condensed.add_edges_from((component[a], component[b]) for a, b in graph.edges if component[a] != component[b])
-    below: dict[int, int] = {}
-    for k in reversed(list(nx.topological_sort(condensed))):
-        below[k] = weights[k] + max((below[other] for other in condensed.successors(k)), default=0)
-    return below[component[root]]
+def deepest_chain(callees: Mapping[str, Iterable[str]], cycles: Sequence[set[str]], frames: Mapping[str, int], root: str) -> int:
+    """Return the bytes of the longest chain of calls in which every function of a cycle is active once. ``cycles``: the components
+    of the calls, callees first."""
+    below: dict[str, int] = {}
+    for names in cycles:
+        behind = {other for name in names for other in callees[name]} - names
+        size = sum(frames[name] for name in names) + max((below[other] for other in behind), default=0)
+        below.update(dict.fromkeys(names, size))
+    return below[root]

@@ -25,12 +25,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-import networkx as nx
-
 from .control_flow import branch_targets, meeting_points
 from .device_functions import DEVICE_FUNCTIONS
 from .errors import PtxError, Where
 from .frames import Frame, alignment, deepest_chain, lay_out, signature_layout, size_of
+from .graphs import components
 from .lanes import DEPTH
 from .ptx.module import (
     Address,
@@ -141,10 +140,9 @@ class _Linker:
 
     def link(self) -> Linked:
         self._collect()
-        graph = nx.DiGraph()
-        graph.add_nodes_from(self.parts)
-        graph.add_edges_from((a, b) for a, found in self.callees.items() for b in found)
-        component = {name: k for k, names in enumerate(nx.strongly_connected_components(graph)) for name in names}
+        callees = {name: self.callees.get(name, set()) for name in self.parts}
+        cycles = components(callees)
+        component = {name: k for k, names in enumerate(cycles) for name in names}
         count = 0
         for part in self.parts.values():
             part.first_register = count
@@ -167,7 +165,7 @@ class _Linker:
         root = self.parts[self.root.name]
         return Linked(
             self._flat(), self.joins, self.calls, self.jumps, self.frame, root.frame.offsets, root.frame.size,
-            deepest_chain(graph, component, {name: part.frame.size for name, part in self.parts.items()}, self.root.name),
+            deepest_chain(callees, cycles, {name: part.frame.size for name, part in self.parts.items()}, self.root.name),
             bool(self.recursive), self.dynamic,
         )  # fmt: skip
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 
-import networkx as nx
 import numpy as np
 
 from ..intervals import SHARED_OFFSET_MASK, mbarrier_name
@@ -376,6 +375,8 @@ def _cycle(past: History, groups: list[Waiting], shown: list[Waiting]) -> str:
     Where nobody has ever supplied an object, any other waiting role of the CTA might have been meant to; such edges
     are used only if there is no cycle without them.
     """
+    import networkx as nx  # takes long, and few runs end in a deadlock
+
     for guess in (False, True):
         graph: nx.DiGraph = nx.DiGraph()
         for group in shown:
