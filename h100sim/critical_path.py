@@ -9,6 +9,7 @@ end of the launch.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -27,7 +28,23 @@ _COPIES = {
     Copy.ASYNC_STORE: "stores to other CTAs", Copy.ASYNC_REDUCE: "stores to other CTAs",
 }  # fmt: skip
 _OF_WAITS = {Wait.MBARRIER: MBARRIERS, Wait.BARRIER: "named barriers", Wait.WGMMA: "wgmma results"}
+_REASONS = {
+    TENSOR_CORE: "wgmma execute, one behind the other",
+    TMA_QUEUE: "the engine is busy with the copies in front",
+    TMA_TAKES: "the copy is handed over; the first time its tensor map is fetched, too",
+    "TMA loads": "bytes are on their way from L2 or HBM",
+    "TMA stores": "bytes are read from shared memory and written",
+    "copies between CTAs": "bytes cross the network of the cluster",
+    "stores to other CTAs": "bytes cross the network of the cluster",
+    MBARRIERS: "an arrival completes the phase, a warp sees it",
+    "named barriers": "the last warp arrives",
+    LAUNCH: "CTAs start and end",
+}
 _LONGEST = 10
+
+#: A link in its single steps: from cycle ``start`` to ``end``, from one event to the next on the path (rows of ``Trace.events``, -1:
+#: the start or the end of the launch); ``link`` is the number of the link it belongs to.
+STEP = np.dtype([("start", "i8"), ("end", "i8"), ("source", "i8"), ("event", "i8"), ("link", "i4")], align=True)
 
 
 @dataclass(frozen=True)
@@ -49,6 +66,17 @@ class Link:
     @property
     def cycles(self) -> int:
         return self.end - self.start
+
+    @property
+    def reason(self) -> str:
+        """Why the stretch took its time, in a few words."""
+        if self.warp >= 0:
+            return "executes its instructions"
+        if self.unit == TENSOR_CORE and self.what != "wgmma":
+            return "the queue has no room for another wgmma"
+        if self.what.startswith("wakes"):
+            return f"what it waited for has come and {self.what}"
+        return _REASONS.get(self.unit, self.what)
 
 
 @dataclass(frozen=True)
@@ -74,12 +102,15 @@ class Slack:
 
 @dataclass(frozen=True)
 class CriticalPath:
-    """The path of a launch: ``links`` in the order of time and ``shares``, longest first, which both add up to ``cycles``."""
+    """The path of a launch: ``links`` in the order of time and ``shares``, longest first, which both add up to ``cycles``; ``steps``
+    (STEP) of the links; ``slack`` of units, and ``slack_of`` each copy and wgmma by its identity, in cycles."""
 
     cycles: int
     links: tuple[Link, ...]
     shares: tuple[Share, ...]
     slack: tuple[Slack, ...]
+    steps: np.ndarray
+    slack_of: Mapping[int, int]
 
 
 def critical_path(trace: Trace) -> CriticalPath:
@@ -88,8 +119,10 @@ def critical_path(trace: Trace) -> CriticalPath:
     walk = [len(graph.nodes) - 1]
     while walk[-1] > 0:
         walk.append(int(graph.binding[walk[-1]]))
-    links = _Naming(trace, graph).links(walk[::-1])
-    return CriticalPath(int(graph.time[-1]), links, _shares(trace, links), _slack(trace, graph))
+    links, steps = _Naming(trace, graph).links(walk[::-1])
+    ops, least = _least(trace, graph)
+    slack_of = dict(zip(ops.tolist(), least.tolist(), strict=True))
+    return CriticalPath(int(graph.time[-1]), links, _shares(trace, links), _slack(trace, ops, least), steps, slack_of)
 
 
 class _Naming:
@@ -100,9 +133,11 @@ class _Naming:
         issued = trace.of(Event.TMA_ISSUED)
         self.copies = dict(zip(issued["op"].tolist(), issued["a"].tolist(), strict=True))
 
-    def links(self, path: list[int]) -> tuple[Link, ...]:
-        """Return the links of a path of nodes; neighbours of the same unit and kind are one link."""
+    def links(self, path: list[int]) -> tuple[tuple[Link, ...], np.ndarray]:
+        """Return the links of a path of nodes and their steps (STEP); neighbours of the same unit and kind are one link."""
         found: list[Link] = []
+        steps: list[tuple[int, int, int, int, int]] = []
+        rows = self.graph.nodes
         #: An event of a warp may lie a little ahead of one of a unit that it caused: the path's own clock does not go back.
         now = 0
         for source, target in pairwise(path):
@@ -114,8 +149,10 @@ class _Naming:
                 found[-1] = replace(last, end=end, first=first, last=link.last, count=count)
             elif end > now:
                 found.append(link)
+            if end > now:
+                steps.append((now, end, int(rows[source]), int(rows[target]), len(found) - 1))
             now = end
-        return tuple(found)
+        return tuple(found), np.array(steps, STEP)
 
     def _link(self, source: int, target: int, start: int, end: int) -> Link:
         a, b = (self.trace.events[row] if row >= 0 else None for row in self.graph.nodes[[source, target]].tolist())
@@ -176,17 +213,22 @@ def _causes(issued: np.ndarray, link: Link, costs: np.ndarray) -> dict[str, int]
     return attribution.partition(rows, link.start, link.end, (), costs)
 
 
-def _slack(trace: Trace, graph: dependences.Graph) -> tuple[Slack, ...]:
+def _least(trace: Trace, graph: dependences.Graph) -> tuple[np.ndarray, np.ndarray]:
+    """Return the identities of the copies and wgmma that were done, and by how many cycles each could have been later."""
     slacks = dependences.slack(graph)[1:-1]
     events = trace.events[graph.nodes[1:-1]]
-    copies = trace.of(Event.TMA_ISSUED)
-    units = [_COPIES.get(Copy(kind), "TMA stores") for kind in Copy]
-    unit_of = np.full(int(max(events["op"].max(initial=0), copies["op"].max(initial=0))) + 1, len(units))
-    unit_of[copies["op"]] = copies["a"]
     chosen = np.isin(events["kind"], [int(Event.TMA_COMPLETED), int(Event.WGMMA_STARTED)])
     ops, number = np.unique(events["op"][chosen], return_inverse=True)
     least = np.full(len(ops), int(graph.time[-1]))
     np.minimum.at(least, number, slacks[chosen])
+    return ops, least
+
+
+def _slack(trace: Trace, ops: np.ndarray, least: np.ndarray) -> tuple[Slack, ...]:
+    copies = trace.of(Event.TMA_ISSUED)
+    units = [_COPIES.get(Copy(kind), "TMA stores") for kind in Copy]
+    unit_of = np.full(int(max(ops.max(initial=0), copies["op"].max(initial=0))) + 1, len(units))
+    unit_of[copies["op"]] = copies["a"]
     names = np.array([*units, TENSOR_CORE])[unit_of[ops]]
     return tuple(_slack_of(str(unit), least[names == unit]) for unit in dict.fromkeys(names.tolist()))
 
@@ -202,7 +244,7 @@ def as_dict(path: CriticalPath) -> dict[str, Any]:
     return {
         "cycles": path.cycles,
         "shares": [asdict(share) for share in path.shares],
-        "longest_links": [{**asdict(link), "cycles": link.cycles} for link in _longest(path)],
+        "longest_links": [{**asdict(link), "cycles": link.cycles, "reason": link.reason} for link in _longest(path)],
         "slack": [asdict(slack) for slack in path.slack],
     }
 

@@ -8,13 +8,14 @@ from typing import Any
 from dash import html
 
 from .recording import Recording
-from .views import barriers, controls, hazards, header, shared_tile, source, timeline
+from .views import barriers, controls, critical_path, hazards, header, shared_tile, source, timeline
 
 #: Every view, by the name under which the browser finds its data (and ``viz/assets/NN_<name>.js`` draws it).
 VIEWS: dict[str, ModuleType] = {
     "header": header,
     "controls": controls,
     "timeline": timeline,
+    "critical_path": critical_path,
     "source": source,
     "barriers": barriers,
     "shared_tile": shared_tile,

@@ -7,15 +7,16 @@ functions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from h100sim import intervals
+from h100sim.critical_path import CriticalPath, critical_path
 from h100sim.errors import UsageError
-from h100sim.trace import Event, KernelInfo, Trace
+from h100sim.trace import EVENT, Event, KernelInfo, Trace
 
 from . import palette
 from .replay import has_memory
@@ -75,7 +76,8 @@ class Mbarrier:
 
 @dataclass(frozen=True)
 class Recording:
-    """What a CTA did. ``copies`` and ``wgmmas`` are those of its SM, other CTAs' included; all else is its own."""
+    """What a CTA did. ``copies`` and ``wgmmas`` are those of its SM, other CTAs' included; ``events`` and ``path`` are the launch's;
+    all else is its own."""
 
     kernel: KernelInfo
     cta: int
@@ -95,6 +97,8 @@ class Recording:
     hazards: tuple[Any, ...] | None = None
     error: str = ""
     has_memory: bool = False
+    events: np.ndarray = field(default_factory=lambda: np.zeros(0, EVENT))
+    path: CriticalPath | None = None
 
     def step_of(self, event: np.ndarray | int) -> Any:
         """Return the step of an event (row of the trace), -1 where the event is not of this CTA."""
@@ -139,6 +143,10 @@ class Launch:
         return intervals.wgmmas(self.trace)
 
     @cached_property
+    def path(self) -> CriticalPath:
+        return critical_path(self.trace)
+
+    @cached_property
     def mbarriers(self) -> np.ndarray:
         return intervals.mbarriers(self.trace)
 
@@ -176,6 +184,8 @@ def record(launch: Launch, cta: int) -> Recording:
         hazards=None if hazards is None else tuple(hazards),
         error=str(error) if error else "",
         has_memory=has_memory(launch.replay),
+        events=trace.events,
+        path=launch.path,
     )  # fmt: skip
 
 
@@ -189,11 +199,11 @@ def _steps(trace: Trace, cta: int, mbarriers: np.ndarray) -> np.ndarray:
     e = e[rows]
     steps = np.zeros(len(rows), STEP)
     steps["event"] = rows
-    for field in ("time", "kind", "pc", "mask", "op", "a", "b", "c", "d"):
-        steps[field] = e[field]
+    for name in ("time", "kind", "pc", "mask", "op", "a", "b", "c", "d"):
+        steps[name] = e[name]
     wgmma = e["kind"] == Event.WGMMA_ISSUED
-    for field in ("a", "b"):
-        steps[field][wgmma] = np.where(e[field][wgmma] == -1, -1, (e[field][wgmma] & 0x3FFF) << 4)
+    for name in ("a", "b"):
+        steps[name][wgmma] = np.where(e[name][wgmma] == -1, -1, (e[name][wgmma] & 0x3FFF) << 4)
     # Units act for a warp, whose number and instruction their events carry; the steps are the unit's own.
     warp = np.where(np.isin(e["kind"], _UNIT_KINDS), -1, e["warp"])
     steps["warp"] = warp

@@ -186,6 +186,56 @@ def test_a_click_in_the_timeline_goes_there(page):
     assert abs(playhead(page) - box["x"] - box["width"] / 2) < 80
 
 
+def violet(watched):
+    """Return how many pixels of the timeline are of the critical path's colour."""
+    return watched.page.evaluate(
+        """() => { const c = document.getElementById('t-bars');
+            const copy = new OffscreenCanvas(c.width, c.height).getContext('2d', {willReadFrequently: true});
+            copy.drawImage(c, 0, 0);
+            const d = copy.getImageData(0, 0, c.width, c.height).data; let n = 0;
+            for (let i = 0; i < d.length; i += 4) n += d[i] === 94 && d[i + 1] === 0 && d[i + 2] === 184; return n; }"""
+    )
+
+
+def test_the_critical_path_is_drawn_listed_and_leads_to_its_events(watch, address):
+    page = watch()
+    page.open(address)
+    assert not page.page.is_visible("#p-path") and violet(page) == 0
+    page.page.click("#p-switch")
+    assert page.text("#p-elsewhere") == "It does not run through this CTA but through CTA 1"
+    page.page.click("#p-elsewhere button")
+    page.page.wait_for_function("h100sim.criticalPath.state.marks.length > 0")
+    page.settle()
+    assert page.page.get_attribute("#p-switch", "aria-pressed") == "true"
+    assert page.page.is_visible("#p-path") and not page.page.is_visible("#p-elsewhere") and violet(page) > 500
+    shares = page.page.eval_on_selector_all(
+        "#p-shares td.number:first-child", "l => l.map(e => Number(e.textContent.replace(/,/g, '')))"
+    )
+    assert sum(shares) == 5867 and shares == sorted(shares, reverse=True)
+    page.page.click("#p-links tr:has-text('TMA loads') >> nth=0")
+    page.settle()
+    assert page.text("#c-sentence").startswith("TMA engine completes a tensor load of")
+    assert "now" in page.page.get_attribute("#p-links tr:has-text('TMA loads') >> nth=0", "class")
+    page.press("c")
+    assert not page.page.is_visible("#p-path") and violet(page) == 0
+
+
+def test_a_bar_on_the_critical_path_says_why_and_every_copy_its_slack(watch, address):
+    page = watch()
+    page.open(address + "#cta=1&step=1")
+    page.press("c")
+    where = """() => { const { view } = h100sim.timeline, { links } = h100sim.model.data.critical_path;
+        const m = h100sim.criticalPath.state.marks.find(
+            m => m.row.lane.kind === 'tma' && links.unit[links.number.indexOf(m.link)] === 'TMA loads');
+        return [((m.from + m.to) / 2 - view.from) * view.width / (view.to - view.from), m.row.y + 1]; }"""
+    x, y = page.page.evaluate(where)
+    box = page.page.locator("#t-bars").bounding_box()
+    page.page.mouse.move(box["x"] + x, box["y"] + y)
+    tip = page.text("#t-tip")
+    assert "critical path: TMA loads, bytes are on their way from L2 or HBM" in tip
+    assert "slack: none" in tip or "slack: its end could come" in tip
+
+
 def test_another_cta_can_be_chosen(page):
     page.page.select_option("#h-cta", "1")
     page.page.wait_for_function("h100sim.model.data.header.cta === 1")

@@ -6,7 +6,7 @@
   const KEYS = [
     ["j  →", "step forward"], ["k  ←", "step back"], ["Shift + j / k", "next or previous step of the selected warp"],
     ["]  [", "next or previous barrier flip"], ["space", "play or pause"], ["Home  End", "first or last step"],
-    ["W S A D", "timeline: zoom in, zoom out, left, right"], ["0", "timeline: whole CTA"], ["click a line", "source: next step there, Shift: previous"], ["?  Esc", "this list"],
+    ["W S A D", "timeline: zoom in, zoom out, left, right"], ["0", "timeline: whole CTA"], ["c", "critical path on or off"], ["click a line", "source: next step there, Shift: previous"], ["?  Esc", "this list"],
   ];
   let timer = null;
   let wired = false;
@@ -42,7 +42,7 @@
       "]": () => app.goto(app.model.next(1, "flip")), "[": () => app.goto(app.model.next(-1, "flip")),
       " ": play, home: actions.first, end: actions.last, "?": toggleHelp, escape: () => (get("c-help").hidden = true),
       w: () => app.timeline.zoom(0.7), s: () => app.timeline.zoom(1 / 0.7), a: () => app.timeline.pan(-0.15),
-      d: () => app.timeline.pan(0.15), 0: () => app.timeline.fit(),
+      d: () => app.timeline.pan(0.15), 0: () => app.timeline.fit(), c: () => app.criticalPath.toggle(),
     }[event.key.toLowerCase()];
     if (!action) return;
     // A focused button would take the space bar as a click as well.

@@ -171,6 +171,7 @@
       ctx.fillRect(0, lane.y - 1, view.width, lane.height + 1);
     }
     view.rows.forEach((row, index) => drawRow(ctx, row, index));
+    for (const layer of app.timeline.layers) layer(ctx, view, x);
     drawAxis();
     view.arrowKey = "";
     overlay(app.model);
@@ -306,18 +307,23 @@
       redraw();
     },
     draw,
+    redraw,
+    resize,
+    // What other views draw above the bars, (context, view, x of a cycle), and say in the tooltip of a bar, in lines of text.
+    layers: [],
+    notes: [],
   };
 
   function barAt(px, py) {
     const index = view.rows.findIndex((row) => py >= row.y && py < row.y + row.height);
     if (index < 0) return null;
-    const { first, start, end, category, text, texts, step } = view.data.bars;
+    const { first, start, end, category, text, texts, step, op } = view.data.bars;
     const time = timeAt(px);
     const row = view.rows[index];
     const near = 2 / scale();
     for (let i = firstVisible(index); i < first[index + 1] && start[i] <= time + near; i++) {
       if (end[i] + near >= time && start[i] <= time && (end[i] > time || i + 1 >= first[index + 1] || start[i + 1] > time)) {
-        return { row, time, start: start[i], end: end[i], category: category[i], text: texts[text[i]], step: step[i] };
+        return { row, time, start: start[i], end: end[i], category: category[i], text: texts[text[i]], step: step[i], op: op[i] };
       }
     }
     return { row, time, step: -1 };
@@ -330,9 +336,12 @@
     if (node.hidden) return;
     const what = [app.who(app.model, bar.row.rank, -1) || bar.row.label, view.data.styles[bar.category].words, bar.text];
     node.textContent = `${what.filter(Boolean).join(" ").replace(/ an mbarrier (\S+)$/, " $1")}\ncycles ${app.count(bar.start)} to ${app.count(bar.end)} (${app.count(bar.end - bar.start)})`;
+    for (const notes of app.timeline.notes) for (const note of notes(bar)) node.textContent += `\n${note}`;
     const box = get("t-timeline").getBoundingClientRect();
-    node.style.left = `${Math.min(event.clientX - box.left + 12, box.width - 260)}px`;
-    node.style.top = `${event.clientY - box.top + 14}px`;
+    const below = event.clientY - box.top + 14;
+    const above = below - node.offsetHeight - 24;
+    node.style.left = `${Math.max(Math.min(event.clientX - box.left + 12, box.width - node.offsetWidth - 4), 4)}px`;
+    node.style.top = `${below + node.offsetHeight > box.height && above > 0 ? above : below}px`;
   }
 
   function click(event) {

@@ -13,6 +13,7 @@ from h100sim.trace import Copy, Event, Wait
 
 from ..palette import STYLES, Category
 from ..recording import Recording
+from . import critical_path
 
 _STORES = (Copy.TENSOR_STORE, Copy.TENSOR_REDUCE, Copy.BULK_STORE, Copy.BULK_REDUCE)
 _WAIT_CATEGORY = {
@@ -28,14 +29,14 @@ class _Bars:
     """Bars being collected, in columns; a row of the timeline holds bars that do not overlap, sorted by start."""
 
     texts: dict[str, int] = field(default_factory=dict)
-    bars: list[tuple[int, int, int, int, int, int]] = field(default_factory=list)
+    bars: list[tuple[int, int, int, int, int, int, int]] = field(default_factory=list)
 
-    def add(self, row: int, start: int, end: int, category: Category, text: str, step: int) -> None:
+    def add(self, row: int, start: int, end: int, category: Category, text: str, step: int, op: int = -1) -> None:
         if end > start:
-            self.bars.append((row, start, end, category, self.texts.setdefault(text, len(self.texts)), step))
+            self.bars.append((row, start, end, category, self.texts.setdefault(text, len(self.texts)), step, op))
 
     def columns(self, rows: int) -> dict[str, Any]:
-        table = np.array(sorted(self.bars), np.int64).reshape(-1, 6)
+        table = np.array(sorted(self.bars), np.int64).reshape(-1, 7)
         return {
             "first": np.searchsorted(table[:, 0], np.arange(rows + 1)).astype(np.uint32),
             "start": table[:, 1].astype(np.uint32),
@@ -43,6 +44,7 @@ class _Bars:
             "category": table[:, 3].astype(np.uint8),
             "text": table[:, 4].astype(np.uint32),
             "step": table[:, 5].astype(np.int32),
+            "op": table[:, 6].astype(np.int32),
             "texts": list(self.texts),
         }
 
@@ -54,18 +56,21 @@ def data(recording: Recording) -> dict[str, Any]:
     """
     bars = _Bars()
     lanes: list[dict[str, Any]] = []
-    copy_rows = np.zeros(0, np.int64)
+    first_of = {}
     for lane in (_warpgroups, _tma_engine, _tensor_core, _mbarriers):
-        first = sum(len(done["rows"]) for done in lanes)
-        lanes.extend(lane(recording, bars, first))
-        if lane is _tma_engine:
-            copy_rows = first + _copy_rows(recording)[1]
+        first_of[lane] = sum(len(done["rows"]) for done in lanes)
+        lanes.extend(lane(recording, bars, first_of[lane]))
+    units = {"copies": (_copy_rows, _tma_engine), "wgmmas": (_wgmma_rows, _tensor_core)}
     return {
         "start": recording.start,
         "end": max(recording.end, recording.start + 1),
         "lanes": lanes,
         "bars": bars.columns(sum(len(lane["rows"]) for lane in lanes)),
-        "copies": {"op": _copy_rows(recording)[0]["op"].astype(np.int32), "row": copy_rows.astype(np.int32)},
+        **{
+            name: {"op": table["op"].astype(np.int32), "row": (first_of[lane] + rows).astype(np.int32)}
+            for name, (of, lane) in units.items()
+            for table, rows in (of(recording),)
+        },
         "styles": [{"fill": s.fill, "ink": s.ink, "legend": s.legend, "words": s.words} for s in STYLES.values()],
     }
 
@@ -126,37 +131,41 @@ def _tma_engine(recording: Recording, bars: _Bars, first: int) -> list[dict[str,
         text = f"{verb} {name} {int(copy['bytes']):,} B".replace("  ", " ")
         started = _started(copy, int(end))
         flight = Category.OTHER_CTA if not own else Category.TMA_STORE if store else Category.TMA_LOAD
-        bars.add(first + row, int(copy["issued"]), started, Category.TMA_QUEUED if own else flight, text, int(step))
-        bars.add(
-            first + row,
-            started,
-            int(end),
-            flight,
-            text + ("" if copy["completed"] >= 0 else ", never completed"),
-            int(step),
-        )
+        never = "" if copy["completed"] >= 0 else ", never completed"
+        operation = int(step), int(copy["op"])
+        bars.add(first + row, int(copy["issued"]), started, Category.TMA_QUEUED if own else flight, text, *operation)
+        bars.add(first + row, started, int(end), flight, text + never, *operation)
     return _unit_lane("tma", f"TMA engine, SM {recording.sm}", rows)
 
 
 def _copy_rows(recording: Recording) -> tuple[np.ndarray, np.ndarray]:
     """Return the copies in the order of issue and a row for each; copies in flight at one time lie side by side."""
-    copies = recording.copies[np.argsort(recording.copies["issued"], kind="stable")]
-    ends = np.where(copies["completed"] >= 0, copies["completed"], recording.end)
-    return copies, intervals.pack(copies["issued"].tolist(), ends.tolist())
+    return _packed(recording.copies, recording.end)
+
+
+def _wgmma_rows(recording: Recording) -> tuple[np.ndarray, np.ndarray]:
+    """Return the wgmma in the order of issue and a row for each, as those of copies."""
+    return _packed(recording.wgmmas, recording.end)
+
+
+def _packed(operations: np.ndarray, end: int) -> tuple[np.ndarray, np.ndarray]:
+    operations = operations[np.argsort(operations["issued"], kind="stable")]
+    ends = np.where(operations["completed"] >= 0, operations["completed"], end)
+    return operations, intervals.pack(operations["issued"].tolist(), ends.tolist())
 
 
 def _tensor_core(recording: Recording, bars: _Bars, first: int) -> list[dict[str, Any]]:
-    wgmmas = recording.wgmmas[np.argsort(recording.wgmmas["issued"], kind="stable")]
+    wgmmas, rows = _wgmma_rows(recording)
     ends = np.where(wgmmas["completed"] >= 0, wgmmas["completed"], recording.end)
-    rows = intervals.pack(wgmmas["issued"].tolist(), ends.tolist())
     roles = {w.number: w.role for w in recording.warps}
     for op, end, row, step in zip(wgmmas, ends, rows, recording.step_of(wgmmas["issued_event"]), strict=True):
         own = op["cta"] == recording.cta
         text = _wgmma_text(recording, op, roles) if own else f"CTA {op['cta']}"
         started = _started(op, int(end))
         queued, runs = (Category.WGMMA_QUEUED, Category.WGMMA_RUNNING) if own else (Category.OTHER_CTA,) * 2
-        bars.add(first + row, int(op["issued"]), started, queued, text, int(step))
-        bars.add(first + row, started, int(end), runs, text, int(step))
+        operation = int(step), int(op["op"])
+        bars.add(first + row, int(op["issued"]), started, queued, text, *operation)
+        bars.add(first + row, started, int(end), runs, text, *operation)
     return _unit_lane("tensor", f"tensor core, SM {recording.sm}", rows)
 
 
@@ -207,26 +216,33 @@ def layout() -> html.Section:
             html.Div(
                 [
                     html.H2("Timeline"),
+                    critical_path.button(),
                     html.Span(id="t-legend"),
-                    html.Span("drag, wheel, W A S D; 0 fits", className="hint"),
+                    html.Span("drag, wheel", className="hint", title="Keys: W S A D zoom and move, 0 fits (? lists all)"),
                 ],
                 className="title",
             ),
             html.Div(
                 [
-                    html.Div(id="t-labels"),
                     html.Div(
                         [
-                            html.Canvas(id="t-axis"),
-                            html.Canvas(id="t-bars"),
-                            html.Canvas(id="t-arrows"),
-                            html.Div(id="t-playhead"),
-                            html.Div(id="t-selection"),
+                            html.Div(id="t-labels"),
+                            html.Div(
+                                [
+                                    html.Canvas(id="t-axis"),
+                                    html.Canvas(id="t-bars"),
+                                    html.Canvas(id="t-arrows"),
+                                    html.Div(id="t-playhead"),
+                                    html.Div(id="t-selection"),
+                                ],
+                                id="t-plot",
+                            ),
                         ],
-                        id="t-plot",
+                        id="t-body",
                     ),
+                    critical_path.layout(),
                 ],
-                id="t-body",
+                id="t-frame",
             ),
             html.Div(id="t-tip", hidden=True),
         ],
