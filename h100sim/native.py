@@ -18,13 +18,16 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numba
 import numpy as np
 from llvmlite import ir
-from numba import carray, types
+from numba import types
 from numba.core import caching, cgutils
 from numba.extending import intrinsic as _intrinsic
+from numba.np.arrayobj import make_array, populate_array
+from numba.np.numpy_support import from_dtype
 
 #: int64 f(int64 regs, int64 mask, int64 ops, int64 ctx)
 SIGNATURE = types.int64(types.int64, types.int64, types.int64, types.int64)
@@ -176,17 +179,6 @@ def address_of(function: Callable) -> int:
 
 
 @intrinsic
-def as_pointer(typingctx, address):
-    """Turn an int64 address into a void pointer for ``carray``."""
-    signature = types.voidptr(types.int64)
-
-    def codegen(context, builder, sig, args):
-        return builder.inttoptr(args[0], cgutils.voidptr_t)
-
-    return signature, codegen
-
-
-@intrinsic
 def call(typingctx, function, regs, mask, ops, ctx):
     """Call the function at an address with the instruction signature."""
     signature = types.int64(types.int64, types.int64, types.int64, types.int64, types.int64)
@@ -283,31 +275,81 @@ def fill_bytes(typingctx, target, value, size):
     return signature, codegen
 
 
-@jit
-def u8(address, size):
-    return carray(as_pointer(address), (size,), np.uint8)
+def _array(context: Any, builder: Any, type_: types.Array, address: Any, lengths: list) -> Any:
+    """Return an array in C order over the memory at an address."""
+    array = make_array(type_)(context, builder)
+    itemsize = stride = ir.Constant(ir.IntType(64), context.get_abi_sizeof(context.get_data_type(type_.dtype)))
+    strides = [stride]
+    for length in reversed(lengths[1:]):
+        strides.insert(0, stride := builder.mul(stride, length))
+    populate_array(array, builder.inttoptr(address, array.data.type), lengths, strides, itemsize, None)
+    return array._getvalue()
 
 
-@jit
-def u32(address, size):
-    return carray(as_pointer(address), (size,), np.uint32)
+@intrinsic
+def array_at(typingctx, address, shape, dtype):
+    """Return an array of one type and any number of dimensions over the memory at an address."""
+    type_ = types.Array(dtype.dtype, len(shape), "C")
+
+    def codegen(context, builder, sig, args):
+        lengths = zip(cgutils.unpack_tuple(builder, args[1]), shape, strict=True)
+        return _array(context, builder, type_, args[0], [context.cast(builder, n, given, types.int64) for n, given in lengths])
+
+    return type_(types.int64, shape, dtype), codegen
 
 
-@jit
-def u64(address, size):
-    return carray(as_pointer(address), (size,), np.uint64)
+def _vector(dtype: types.Type) -> Callable:
+    """Return the function that gives an array of one dimension over the memory at an address. (``numba.carray`` would compile
+    some functions for each type.)"""
+    type_ = types.Array(dtype, 1, "C")
+
+    @intrinsic
+    def vector(typingctx, address, size):
+        def codegen(context, builder, sig, args):
+            return _array(context, builder, type_, args[0], [args[1]])
+
+        return type_(types.int64, types.int64), codegen
+
+    return vector
 
 
-@jit
-def i32(address, size):
-    return carray(as_pointer(address), (size,), np.int32)
+u8, u16, u32, u64 = (_vector(t) for t in (types.uint8, types.uint16, types.uint32, types.uint64))
+i32, i64 = _vector(types.int32), _vector(types.int64)
+
+#: Length of a table whose length compiled code does not ask for.
+_MANY = 1 << 40
 
 
-@jit
-def i64(address, size):
-    return carray(as_pointer(address), (size,), np.int64)
+def table(parent: np.dtype, field: str, dtype: np.dtype) -> Callable:
+    """Return the function that gives the table of records whose address is a field of the record ``parent`` at an address."""
+    type_ = types.Array(from_dtype(dtype), 1, "C")
+
+    @intrinsic
+    def rows(typingctx, address):
+        def codegen(context, builder, sig, args):
+            return _array(context, builder, type_, _field(builder, parent, field, args[0]), [ir.Constant(ir.IntType(64), _MANY)])
+
+        return type_(types.int64), codegen
+
+    return rows
 
 
-@jit
-def u16(address, size):
-    return carray(as_pointer(address), (size,), np.uint16)
+def record(dtype: np.dtype, parent: np.dtype | None = None, field: str = "") -> Callable:
+    """Return the function that gives the record at an address, or at the address in a field of the record ``parent`` there."""
+    type_ = from_dtype(dtype)
+
+    @intrinsic
+    def row(typingctx, address):
+        def codegen(context, builder, sig, args):
+            place = args[0] if parent is None else _field(builder, parent, field, args[0])
+            return builder.inttoptr(place, context.get_value_type(type_))
+
+        return type_(types.int64), codegen
+
+    return row
+
+
+def _field(builder: Any, dtype: np.dtype, field: str, address: Any) -> Any:
+    """Return the int64 in a field of the record at an address."""
+    assert dtype.fields and dtype[field] == np.int64
+    return builder.load(_element(builder, ir.IntType(64), address, ir.Constant(ir.IntType(64), dtype.fields[field][1] // 8)))

@@ -7,9 +7,8 @@ instruction receives. All tables are allocated once per launch by :func:`h100sim
 from __future__ import annotations
 
 import numpy as np
-from numba import carray
 
-from .native import as_pointer, inner
+from .native import record, table
 from .trace import CTA_INFO, EVENT, WARP_INFO
 
 NODES_PER_WARP = 64
@@ -463,75 +462,18 @@ CONTEXT = np.dtype(
     align=True,
 )
 
-_MANY = 1 << 40
-
-
-@inner
-def context(ctx):
-    """Return the context record."""
-    return carray(as_pointer(ctx), (1,), CONTEXT)[0]
-
-
-@inner
-def instructions(ctx):
-    return carray(as_pointer(context(ctx).instructions), (_MANY,), INSTRUCTION)
-
-
-@inner
-def warps(ctx):
-    return carray(as_pointer(context(ctx).warps), (_MANY,), WARP)
-
-
-@inner
-def nodes(ctx):
-    return carray(as_pointer(context(ctx).nodes), (_MANY,), NODE)
-
-
-@inner
-def ctas(ctx):
-    return carray(as_pointer(context(ctx).ctas), (_MANY,), CTA)
-
-
-@inner
-def mbarriers(ctx):
-    return carray(as_pointer(context(ctx).mbarriers), (_MANY,), MBARRIER)
-
-
-@inner
-def barriers(ctx):
-    return carray(as_pointer(context(ctx).barriers), (_MANY,), BARRIER)
-
-
-@inner
-def asyncs(ctx):
-    return carray(as_pointer(context(ctx).asyncs), (_MANY,), ASYNC)
-
-
-@inner
-def groups(ctx):
-    return carray(as_pointer(context(ctx).groups), (_MANY,), WARPGROUP)
-
-
-@inner
-def sms(ctx):
-    return carray(as_pointer(context(ctx).sms), (_MANY,), SM)
-
-
-@inner
-def timing(ctx):
-    return carray(as_pointer(context(ctx).timing), (1,), TIMING)[0]
-
-
-@inner
-def events(ctx):
-    return carray(as_pointer(context(ctx).events), (_MANY,), EVENT)
-
-
-@inner
-def cta_info(ctx):
-    return carray(as_pointer(context(ctx).cta_info), (_MANY,), CTA_INFO)
-
-
-@inner
-def warp_info(ctx):
-    return carray(as_pointer(context(ctx).warp_info), (_MANY,), WARP_INFO)
+#: Functions that compiled code calls with the address of the context.
+context = record(CONTEXT)
+timing = record(TIMING, CONTEXT, "timing")
+instructions = table(CONTEXT, "instructions", INSTRUCTION)
+warps = table(CONTEXT, "warps", WARP)
+nodes = table(CONTEXT, "nodes", NODE)
+ctas = table(CONTEXT, "ctas", CTA)
+mbarriers = table(CONTEXT, "mbarriers", MBARRIER)
+barriers = table(CONTEXT, "barriers", BARRIER)
+asyncs = table(CONTEXT, "asyncs", ASYNC)
+groups = table(CONTEXT, "groups", WARPGROUP)
+sms = table(CONTEXT, "sms", SM)
+events = table(CONTEXT, "events", EVENT)
+cta_info = table(CONTEXT, "cta_info", CTA_INFO)
+warp_info = table(CONTEXT, "warp_info", WARP_INFO)

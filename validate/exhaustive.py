@@ -20,12 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import carray
 
 from h100sim.errors import UsageError
 from h100sim.isa import lane
 from h100sim.isa.lane_text import width_of_type
-from h100sim.native import address_of, as_pointer, call, i32, i64
+from h100sim.native import address_of, array_at, call, i32, i64
 from h100sim.numerics.scalar import ROW_BYTES
 
 from .probes.lane_forms import register_of
@@ -81,10 +80,10 @@ def _sum_block(arguments, mask, ops, ctx):
     function, regs, offsets, shape = w[0], w[1], w[2], w[3]
     width = w[6]
     places = i32(offsets, 3)
-    results = carray(as_pointer(regs + places[0]), (32,), np.uint32)
-    wide_results = carray(as_pointer(regs + places[0]), (32,), np.uint64)
-    first = carray(as_pointer(regs + places[1]), (32,), np.uint32)
-    second = carray(as_pointer(regs + places[2]), (32,), np.uint32)
+    results = array_at(regs + places[0], (32,), np.uint32)
+    wide_results = array_at(regs + places[0], (32,), np.uint64)
+    first = array_at(regs + places[1], (32,), np.uint32)
+    second = array_at(regs + places[2], (32,), np.uint32)
     total = np.uint64(0)
     for step in range(w[5]):
         start = np.uint32(w[4] + 32 * step)

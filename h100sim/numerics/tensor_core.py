@@ -14,7 +14,6 @@ from collections.abc import Callable
 from functools import cache
 
 import numpy as np
-from numba import carray
 
 from h100sim import native
 from h100sim.dtypes import ELEMENT_TYPES, ElementType, element_type
@@ -83,9 +82,9 @@ STEP_ARGUMENTS = (
 def _operands(words):
     """Return A, B and D of an argument block as arrays of uint32."""
     batch, rows, columns, depth = words[1], words[2], words[3], words[4]
-    a = carray(native.as_pointer(words[5]), (batch, rows, depth), np.uint32)
-    b = carray(native.as_pointer(words[6]), (batch, columns, depth), np.uint32)
-    d = carray(native.as_pointer(words[7]), (batch, rows, columns), np.uint32)
+    a = native.array_at(words[5], (batch, rows, depth), np.uint32)
+    b = native.array_at(words[6], (batch, columns, depth), np.uint32)
+    d = native.array_at(words[7], (batch, rows, columns), np.uint32)
     return a, b, d
 
 
@@ -93,7 +92,7 @@ def _float_steps(arguments, mask, ops, ctx):
     words = native.i64(arguments, 13)
     a, b, d = _operands(words)
     depth = words[4] if words[8] != 0 else 0
-    present = carray(native.as_pointer(words[8]), (words[1], words[2], depth), np.uint8)
+    present = native.array_at(words[8], (words[1], words[2], depth), np.uint8)
     for i in range(words[1]):
         fused_sum(words[0], a[i], present[i], b[i], d[i], words[9] != 0, words[10] != words[11])
     return 0
@@ -119,7 +118,7 @@ def _fp8_by_hmma_steps(arguments, mask, ops, ctx):
     words = native.i64(arguments, 13)
     a, b, d = _operands(words)
     depth = words[4] if words[8] != 0 else 0
-    present = carray(native.as_pointer(words[8]), (words[1], words[2], depth), np.uint8)
+    present = native.array_at(words[8], (words[1], words[2], depth), np.uint8)
     for i in range(words[1]):
         if depth != 0:
             add_sparse_fp8_by_hmma(words[0], a[i], present[i], b[i], d[i])
@@ -131,9 +130,9 @@ def _fp8_by_hmma_steps(arguments, mask, ops, ctx):
 def _double_steps(arguments, mask, ops, ctx):
     words = native.i64(arguments, 13)
     batch, rows, columns, depth = words[1], words[2], words[3], words[4]
-    a = carray(native.as_pointer(words[5]), (batch, rows, depth), np.uint64)
-    b = carray(native.as_pointer(words[6]), (batch, columns, depth), np.uint64)
-    d = carray(native.as_pointer(words[7]), (batch, rows, columns), np.uint64)
+    a = native.array_at(words[5], (batch, rows, depth), np.uint64)
+    b = native.array_at(words[6], (batch, columns, depth), np.uint64)
+    d = native.array_at(words[7], (batch, rows, columns), np.uint64)
     for i in range(batch):
         accumulate_double(words[0], a[i], b[i], d[i], True, False, False, False)
     return 0

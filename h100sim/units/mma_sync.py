@@ -11,7 +11,6 @@ after 33 cycles, and an mma.sync takes the tensor core of its scheduler for 16, 
 from __future__ import annotations
 
 import numpy as np
-from numba import carray
 
 from .. import faults
 from .. import state as S
@@ -28,7 +27,7 @@ from ..isa.machine import (
     put,
     refuse,
 )
-from ..native import as_pointer, call, i64, inner, u32
+from ..native import array_at, call, i64, inner, u32
 from ..numerics.mma_sync import MmaInstruction, parse_mma
 from ..numerics.sparse import chunks_of, expand_into, nibble_of
 from ..numerics.tensor_core import address_of_step
@@ -53,7 +52,7 @@ def gather(regs, ops, first, rows, depth, bits, words, to):
     per_register = 1 if bits >= 32 else 32 // bits
     ones = -1 if bits >= 32 else (1 << bits) - 1
     halves = rows // 8
-    a32, a64 = carray(as_pointer(to), (rows, depth), np.uint32), carray(as_pointer(to), (rows, depth), np.uint64)
+    a32, a64 = array_at(to, (rows, depth), np.uint32), array_at(to, (rows, depth), np.uint64)
     for r in range(rows * depth // (32 * per_register)):
         op = operand(ops, first + r)
         left = 4 * per_register * (r // halves)
@@ -71,7 +70,7 @@ def gather(regs, ops, first, rows, depth, bits, words, to):
 def move_accumulator(regs, ops, first, rows, bits, d, write):
     """Copy C or D between registers ``first`` onwards and (rows, 8) elements at ``d``."""
     halves = rows // 8
-    d32, d64 = carray(as_pointer(d), (rows, _COLUMNS), np.uint32), carray(as_pointer(d), (rows, _COLUMNS), np.uint64)
+    d32, d64 = array_at(d, (rows, _COLUMNS), np.uint32), array_at(d, (rows, _COLUMNS), np.uint64)
     for r in range(halves if bits == 16 else 2 * halves):
         op = operand(ops, first + r)
         top = 8 * (r if bits == 16 else r >> 1)
@@ -99,9 +98,9 @@ def spread(regs, ops, operand_of_metadata, bits, depth, selector, scratch):
     op = operand(ops, operand_of_metadata)
     for lane in range(32):
         metadata[lane] = np.uint32(get(regs, op, lane) & _FULL)
-    stored = carray(as_pointer(scratch + _STORED), (_SPARSE_ROWS, depth // 2), np.uint32)
-    a = carray(as_pointer(scratch + _A), (_SPARSE_ROWS, depth), np.uint32)
-    present = carray(as_pointer(scratch + _PRESENT), (_SPARSE_ROWS, depth), np.uint8)
+    stored = array_at(scratch + _STORED, (_SPARSE_ROWS, depth // 2), np.uint32)
+    a = array_at(scratch + _A, (_SPARSE_ROWS, depth), np.uint32)
+    present = array_at(scratch + _PRESENT, (_SPARSE_ROWS, depth), np.uint8)
     return expand_into(bits, stored, metadata, selector, a, present)
 
 

@@ -12,7 +12,6 @@ h100sim/devices.py, ``TensorCore``; arithmetic in h100sim/numerics/tensor_core.p
 from __future__ import annotations
 
 import numpy as np
-from numba import carray
 
 from .. import faults
 from .. import state as S
@@ -30,7 +29,7 @@ from ..isa.machine import (
     refuse,
 )
 from ..layouts.descriptor import gather_operand
-from ..native import as_pointer, call, i64, inner, u8, u32
+from ..native import array_at, call, i64, inner, u8, u32
 from ..numerics.sparse import chunks_of, expand_into, nibble_of
 from ..numerics.tensor_core import address_of_step, step_of
 from ..numerics.wgmma import WgmmaInstruction, parse_wgmma
@@ -261,9 +260,9 @@ def spread(ctx, n, element_bits, depth):
         for lane in range(32):
             metadata[32 * w + lane] = np.uint32(get(S.warps(ctx)[first + w].regs, op, lane) & _FULL)
     selector = 1 if ins.imm2 & SELECTOR else 0
-    stored = carray(as_pointer(c.scratch + _STORED), (64, depth // 2), np.uint32)
-    a = carray(as_pointer(c.scratch + _A), (64, depth), np.uint32)
-    present = carray(as_pointer(c.scratch + _PRESENT), (64, depth), np.uint8)
+    stored = array_at(c.scratch + _STORED, (64, depth // 2), np.uint32)
+    a = array_at(c.scratch + _A, (64, depth), np.uint32)
+    present = array_at(c.scratch + _PRESENT, (64, depth), np.uint8)
     place = expand_into(element_bits, stored, metadata, selector, a, present)
     if place < 0:
         return S.S_NEXT
@@ -283,9 +282,9 @@ def complete(n, time, unused, ctx):
         columns, flags = ins.imm0, ins.imm2
         element_bits, depth = ins.imm4 & 0xFF, ins.imm4 >> 8
         is_sparse = flags & SPARSE != 0
-        a = carray(as_pointer(c.scratch + (_STORED if is_sparse else _A)), (64, depth // 2 if is_sparse else depth), np.uint32)
-        b = carray(as_pointer(c.scratch + _B), (columns, depth), np.uint32)
-        d = carray(as_pointer(c.scratch + _D), (64, columns), np.uint32)
+        a = array_at(c.scratch + (_STORED if is_sparse else _A), (64, depth // 2 if is_sparse else depth), np.uint32)
+        b = array_at(c.scratch + _B, (columns, depth), np.uint32)
+        d = array_at(c.scratch + _D, (64, columns), np.uint32)
         shared = u8(S.ctas(ctx)[A.cta].shared, c.shared_size)
         if flags & A_IN_REGISTERS:
             read_fragment_a(ctx, n, element_bits, depth, a)

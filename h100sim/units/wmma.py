@@ -14,13 +14,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import carray
 
 from .. import faults
 from .. import state as S
 from ..isa.machine import Environment, MachineOp, current, flatten, get, machine_instruction, operand, put, refuse
 from ..memory.windows import CODES, GENERIC, GLOBAL, SHARED, pointer, space_of_generic
-from ..native import as_pointer, call, i64, inner, u8
+from ..native import array_at, call, i64, inner, u8
 from ..numerics.tensor_core import address_of_step, code_of, step_of
 from ..ptx.module import Imm, Instruction
 from ..services import emit, fail
@@ -238,7 +237,7 @@ def gather(regs, ops, first, packed, registers, start, depth, to, is_lines_first
     the ``depth`` places from ``start`` on."""
     lines, per, bits = (packed >> 8) & 0xFF, (packed >> 24) & 0xFF, bits_of(packed)
     rows, columns = (lines, depth) if is_lines_first else (depth, lines)
-    a32, a64 = carray(as_pointer(to), (rows, columns), np.uint32), carray(as_pointer(to), (rows, columns), np.uint64)
+    a32, a64 = array_at(to, (rows, columns), np.uint32), array_at(to, (rows, columns), np.uint64)
     for r in range(registers):
         op = operand(ops, first + r)
         for lane in range(32):
@@ -260,7 +259,7 @@ def scatter(regs, ops, packed, registers, depth, source, is_lines_first):
     """Copy a matrix to the accumulator in registers 0 onwards."""
     lines, per, bits = (packed >> 8) & 0xFF, (packed >> 24) & 0xFF, bits_of(packed)
     rows, columns = (lines, depth) if is_lines_first else (depth, lines)
-    d32, d64 = carray(as_pointer(source), (rows, columns), np.uint32), carray(as_pointer(source), (rows, columns), np.uint64)
+    d32, d64 = array_at(source, (rows, columns), np.uint32), array_at(source, (rows, columns), np.uint64)
     for r in range(registers):
         op = operand(ops, r)
         for lane in range(32):
