@@ -10,7 +10,7 @@ import numpy as np
 
 from ..trace import Access, Copy, Space
 from . import tables as t
-from .clocks import Clock
+from .clocks import SC_FENCED, SC_HEARD, Clock
 from .launch import (
     FOREIGN_WARPS_MAX,
     PC_COLLECTIVE,
@@ -166,6 +166,8 @@ def _acquire(launch: Launch, e: Happening, warp: Warp, strand: Strand, addresses
             if domain not in places:
                 continue
             place, owner = places[domain]
+            if launch.has_sc_fence:
+                _hear(launch, warp, strand, place, owner)
             if e.d & _ACQUIRE:
                 learnt = Clock(cluster.columns)
                 learnt.acquire(place, owner == cluster.number, cluster.members)
@@ -178,26 +180,36 @@ def _acquire(launch: Launch, e: Happening, warp: Warp, strand: Strand, addresses
             launch.narrow[cta, warp.cta.number] = pc
 
 
+def _hear(launch: Launch, warp: Warp, strand: Strand, place: Clock, owner: int) -> None:
+    """Note what fences.sc have covered before the store that is read: the next fence.sc of whoever knows of this makes it known."""
+    cluster = warp.cta.cluster
+    read = Clock(cluster.columns)
+    read.acquire(place, owner == cluster.number, cluster.members)
+    warp.lanes.learn(strand, read.part(SC_FENCED, SC_HEARD))
+
+
 def _release(launch: Launch, e: Happening, warp: Warp, strand: Strand, addresses: np.ndarray) -> None:
     """A strong store publishes what its lanes know: all if it releases, what they knew at their last fence of that scope
-    if not."""
+    if not, and what the fences.sc that they know of have covered."""
     if not e.d & _WRITE:
         return
     is_release = bool(e.d & _RELEASE)
-    if not is_release and not any(strand.fenced) and not launch.places:
+    if not is_release and not any(strand.fenced) and not launch.places and not launch.has_sc_fence:
         return
     cluster = warp.cta.cluster
     published = warp.lanes.published(strand) if is_release else None
+    of_fences = strand.clock.part(SC_FENCED, SC_FENCED) if launch.has_sc_fence and not is_release else None
     for address in set(addresses[addresses >= 0].tolist()):
         key = _place(e, warp, address)
         # An atomic continues the release sequence of what it changes, a store ends it.
         places = launch.places.pop(key, {}) if e.d & _ATOMIC else {}
         for domain in _domains(launch, e, warp):
-            source = published or strand.fenced[domain[0]]
-            if source is not None:
-                before, _ = places.get(domain, (Clock(cluster.columns), -1))
-                _publish(launch, e, warp, before, source)
-                places[domain] = (before, cluster.number)
+            sources = published or strand.fenced[domain[0]], of_fences if domain[0] == 2 else None
+            for source in sources:
+                if source is not None:
+                    before, _ = places.get(domain, (Clock(cluster.columns), -1))
+                    _publish(launch, e, warp, before, source)
+                    places[domain] = (before, cluster.number)
         launch.places.pop(key, None)
         if places:
             launch.places[key] = places

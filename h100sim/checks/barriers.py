@@ -19,7 +19,17 @@ import numpy as np
 from ..trace import Fence
 from . import tables as t
 from .accesses import copy_counted, join_group
-from .clocks import GLOBAL_FENCED, INITS_FENCED, MAP_FENCED, SHARED_FENCED, Clock
+from .clocks import (
+    GLOBAL_FENCED,
+    INITS_FENCED,
+    KNOWN,
+    MAP_FENCED,
+    SC_FENCED,
+    SC_HEARD,
+    SHARED_FENCED,
+    WARPS,
+    Clock,
+)
 from .launch import (
     PC_COUNT,
     PC_CP_ARRIVE,
@@ -363,12 +373,18 @@ def fenced(launch: Launch, e: Happening) -> None:
     warp.lanes.fence(strand, _FENCED_BLOCKS.get(Fence(e.a), ()))
     if e.a in _MEMORY_FENCES:
         scopes = range(min(_MEMORY_FENCES[Fence(e.a)], launch.flags[e.pc] >> PC_SCOPE) + 1)
+        is_in_order = e.a == Fence.SC and 2 in scopes
+        launch.has_sc_fence |= is_in_order
         # Strong accesses of global memory count for the whole warp, so a fence of some lanes does, too.
         parties = {id(party): party for party in (strand, warp.lanes.whole)}.values()
         for party in parties:
             for pending in (party.pending[scope] for scope in scopes):
                 if pending is not None:
                     warp.lanes.learn(party, pending)
+            if is_in_order:
+                warp.lanes.learn(party, party.clock.part(SC_HEARD, KNOWN, WARPS))
+        if is_in_order:
+            warp.lanes.fence(strand, (SC_FENCED,))
         for party in parties:
             for scope in scopes:
                 party.fenced[scope] = warp.lanes.published(strand).copy()

@@ -7,7 +7,11 @@ proxy fences have ordered for the async proxy (:data:`SHARED_FENCED`, :data:`GLO
 fence has (:data:`MAP_FENCED`), and the mbarrier inits that fence.mbarrier_init has made visible (:data:`INITS_FENCED`).
 A sixth, :data:`WARPS`, has what happened before if a warp is one thread, whichever of its lanes act.
 
-Knowledge of CTAs in other clusters stands apart (``foreign``: known, global fenced, map fenced, a column for every
+Two more serve fence.sc of the whole GPU, which are in one order: what such fences cover (:data:`SC_FENCED`), by whichever
+thread, is known after any later one of them that has heard of the first, even by relaxed accesses and barriers
+(:data:`SC_HEARD`: what the next fence.sc will make known).
+
+Knowledge of CTAs in other clusters stands apart (``foreign``: a row for each of :data:`FOREIGN_BLOCKS`, a column for every
 warp of the launch); it exists only once a kernel has released something in global memory, since before that nobody
 can have any.
 """
@@ -16,9 +20,9 @@ from __future__ import annotations
 
 import numpy as np
 
-KNOWN, SHARED_FENCED, GLOBAL_FENCED, MAP_FENCED, INITS_FENCED, WARPS = range(6)
-BLOCKS = 6
-_FOREIGN_BLOCKS = (KNOWN, GLOBAL_FENCED, MAP_FENCED)
+KNOWN, SHARED_FENCED, GLOBAL_FENCED, MAP_FENCED, INITS_FENCED, WARPS, SC_FENCED, SC_HEARD = range(8)
+BLOCKS = 8
+FOREIGN_BLOCKS = (KNOWN, GLOBAL_FENCED, MAP_FENCED, SC_FENCED, SC_HEARD)
 
 
 class Clock:
@@ -89,12 +93,23 @@ class Clock:
 
     def fence(self, block: int) -> None:
         """Let a block know all that is known."""
-        source = self.columns[WARPS if block == INITS_FENCED else KNOWN]
+        source = self.columns[WARPS if block in (INITS_FENCED, SC_FENCED) else KNOWN]
         np.maximum(self.columns[block], source, out=self.columns[block])
         self.version += 1
-        if self.foreign is not None and block in (GLOBAL_FENCED, MAP_FENCED):
-            at = _FOREIGN_BLOCKS.index(block)
+        if self.foreign is not None and block in FOREIGN_BLOCKS:
+            at = FOREIGN_BLOCKS.index(block)
             np.maximum(self.foreign[at], self.foreign[0], out=self.foreign[at])
+
+    def part(self, source: int, *targets: int) -> Clock:
+        """Return a clock that knows nothing but a block of this one, as its blocks ``targets``."""
+        other = Clock(self.columns.shape[1])
+        if self.foreign is not None:
+            other.foreign = np.zeros_like(self.foreign)
+        for block in targets:
+            other.columns[block] = self.columns[source]
+            if other.foreign is not None and self.foreign is not None and block in FOREIGN_BLOCKS:
+                other.foreign[FOREIGN_BLOCKS.index(block)] = self.foreign[FOREIGN_BLOCKS.index(source)]
+        return other
 
     def publish(self, other: Clock, members: np.ndarray, warps: int) -> None:
         """Take what a warp of a cluster knows into the clock of a place that warps of any cluster may read.
@@ -103,8 +118,8 @@ class Clock:
         """
         self.join(other)
         if self.foreign is None:
-            self.foreign = np.zeros((len(_FOREIGN_BLOCKS), warps), np.int32)
-        for at, block in enumerate(_FOREIGN_BLOCKS):
+            self.foreign = np.zeros((len(FOREIGN_BLOCKS), warps), np.int32)
+        for at, block in enumerate(FOREIGN_BLOCKS):
             known = other.columns[block, : len(members)]
             if block == KNOWN:
                 # Through global memory a warp speaks for all its lanes.
@@ -119,7 +134,7 @@ class Clock:
         if place.foreign is None:
             return
         self._join_foreign(place.foreign)
-        for at, block in enumerate(_FOREIGN_BLOCKS):
+        for at, block in enumerate(FOREIGN_BLOCKS):
             mine = self.columns[block, : len(members)]
             np.maximum(mine, place.foreign[at, members], out=mine)
 

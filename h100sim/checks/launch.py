@@ -280,6 +280,8 @@ class Launch:
         self.sees_instructions = True
         self.epochs = 0
         self.is_foreign_unknown = False
+        #: Has a fence.sc of the whole GPU been executed?
+        self.has_sc_fence = False
         self.free_slots: list[int] = []
         self.slots = 0
         self.lanes, self.lanes_start = np.zeros((0, 32), np.int64), 0

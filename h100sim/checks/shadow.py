@@ -15,7 +15,7 @@ import numpy as np
 
 from ..native import i32, i64, jit, u32
 from . import tables as t
-from .clocks import BLOCKS, GLOBAL_FENCED, KNOWN, MAP_FENCED, SHARED_FENCED, WARPS
+from .clocks import BLOCKS, FOREIGN_BLOCKS, GLOBAL_FENCED, KNOWN, MAP_FENCED, SHARED_FENCED, WARPS
 
 # How an older access stands to a newer one.
 _APART, _SUBSUMED, _ORDERED, _UNORDERED, _UNFENCED, _UNFENCED_READ, _ON_MBARRIER = range(7)
@@ -28,6 +28,7 @@ _MANY = 1 << 40
 # The knowledge that an access is made with: address and width of the clock's columns, address and width of foreign
 # ones.
 _COLUMNS, _WIDTH, _FOREIGN, _WARPS, _FOREIGN_UNKNOWN, _STRICT = range(6)
+_FOREIGN_ROWS = len(FOREIGN_BLOCKS)
 
 
 def addresses_of(tables: t.Tables) -> np.ndarray:
@@ -174,7 +175,7 @@ def _relation(x, y, k):
             return _UNORDERED
         # Which warp learned first that a load had read its source is not kept: any knowledge of its CTA will do.
         needed = np.int64(1) if (before & t.TMA and before & t.READ) or before & t.CP_ASYNC else x[t.SEEN]
-        foreign = i32(k[_FOREIGN], 3 * k[_WARPS])
+        foreign = i32(k[_FOREIGN], _FOREIGN_ROWS * k[_WARPS])
         if foreign[x[t.WARP]] < needed:
             return _UNORDERED
         if crosses:

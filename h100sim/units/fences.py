@@ -46,13 +46,12 @@ def kind_of(instruction: Instruction, environment: Environment) -> Fence:
         if parts != ["fence", "mbarrier_init", "release", "cluster"]:
             raise refuse(instruction, f"fence.mbarrier_init must be .release.cluster, not {instruction.opcode}", environment)
         return Fence.MBARRIER_INIT
-    if "sc" in parts:
+    if "sc" in parts or instruction.base == "membar":
         return Fence.SC
     for scope, found in (
         ("cta", Fence.ACQ_REL_CTA),
         ("cluster", Fence.ACQ_REL_CLUSTER),
         ("gpu", Fence.ACQ_REL_GPU),
-        ("gl", Fence.ACQ_REL_GPU),
         ("sys", Fence.ACQ_REL_SYS),
     ):
         if scope in parts:

@@ -34,6 +34,37 @@ WARP_SYNC = "bar.warp.sync 0xffffffff;"
 CLUSTER_SYNC = ["barrier.cluster.arrive.release.aligned;", "barrier.cluster.wait.acquire.aligned;"]
 
 
+def last_of_two(writes: list[str], reads: list[str], meeting: list[str]) -> str:
+    """Two CTAs write; thread 0 takes a ticket for its CTA; the CTA that is last reads what warp 1 of the other has written."""
+    steps = [
+        "mov.u32 %r10, %ctaid.x;",
+        "mad.lo.u32 %r11, %r10, 64, %tid;",
+        "mul.wide.u32 %rd1, %r11, 4;",
+        "add.u64 %rd1, %rd1, %target;",
+        "st.global.u32 [%rd1+1024], %r11;",
+        *writes,
+        *meeting,
+        "setp.eq.u32 %p4, %tid, 0;",
+        "@%p4 atom.global.add.u32 %r9, [%target], 1;",
+        "@%p4 st.shared.u32 [%smem], %r9;",
+        sync(),
+        "ld.shared.u32 %r12, [%smem];",
+        "setp.ne.u32 %p3, %r12, 1;",
+        "@%p3 bra END;",
+        *reads,
+        "xor.b32 %r11, %r11, 127;",
+        "mul.wide.u32 %rd2, %r11, 4;",
+        "add.u64 %rd2, %rd2, %target;",
+        "ld.global.u32 %r13, [%rd2+1024];",
+        "END:",
+    ]
+    return build(start=steps)
+
+
+def ticket(given) -> str:
+    return last_of_two(given("fence of writers", "membar.gl;"), given("fence of readers", "membar.gl;"), given("barrier", sync()))
+
+
 @dataclass(frozen=True)
 class Edge:
     """``steps`` name what may be left out; ``build`` makes the program of those that are there; ``is_correct`` judges."""
@@ -144,6 +175,10 @@ EDGES = (
     Edge("cp.async, read by others", ("commit", "wait", "barrier"), cp_async_to_read, all_of("commit", "wait", "barrier")),
     Edge("registers, wgmma, registers", ("fence", "wait"), registers_to_wgmma, all_of("fence", "wait")),
     Edge("writes of lanes, store by one", ("fence", "warp sync"), lanes, all_of("fence", "warp sync"), 32),
+    Edge(
+        "writes of a CTA, a relaxed ticket, reads by another", ("fence of writers", "barrier", "fence of readers"), ticket,
+        all_of("fence of writers", "barrier", "fence of readers"), 64, 2,
+    ),
 )  # fmt: skip
 
 CASES = [
@@ -164,3 +199,21 @@ def test_a_hazard_is_found_exactly_when_the_edge_is_incomplete(edge: Edge, chose
     outcome = run(text, edge.threads, grid=edge.grid, cluster=edge.cluster, checks=edge.checks)
     assert outcome.error is None
     assert (not outcome.hazards) == edge.is_correct(chosen), [str(h) for h in outcome.hazards]
+
+
+@pytest.mark.parametrize(
+    "writers, readers, is_correct",
+    [
+        ("fence.sc.gpu;", "fence.sc.sys;", True),
+        ("membar.sys;", "membar.gl;", True),
+        ("membar.cta;", "membar.gl;", False),
+        ("membar.gl;", "membar.cta;", False),
+        ("fence.acq_rel.gpu;", "membar.gl;", False),
+        ("membar.gl;", "fence.acq_rel.gpu;", False),
+    ],
+)
+@pytest.mark.parametrize("cluster", [1, 2])
+def test_fences_on_both_sides_of_barriers_are_in_one_order_if_they_are_sc(writers, readers, is_correct, cluster) -> None:
+    """A fence by each writer and each reader, a relaxed ticket taken by one thread between barriers: the idiom of sums in one launch."""
+    outcome = run(last_of_two([writers], [readers], [sync()]), 64, grid=2, cluster=cluster)
+    assert outcome.kinds == (set() if is_correct else {"race"})
