@@ -219,10 +219,10 @@ def _numbers(bits: np.ndarray, declared: str) -> np.ndarray:
 
 
 class Replay:
-    """A trace together with the memory behind it: what the browser view asks for."""
+    """A trace together with the memory behind it: what the browser view asks for. ``note``: what there is to say of the launch."""
 
-    def __init__(self, debugger: Debugger, hazards: list[Any] | None = None):
-        self.debugger = debugger
+    def __init__(self, debugger: Debugger, hazards: list[Any] | None = None, note: str = ""):
+        self.debugger, self.note = debugger, note
         self.hazards = hazards or []
         #: What ended the run early, if something did.
         self.error: KernelError | None = None

@@ -96,6 +96,7 @@ class Recording:
     texts: tuple[str, ...]
     hazards: tuple[Any, ...] | None = None
     error: str = ""
+    note: str = ""
     has_memory: bool = False
     events: np.ndarray = field(default_factory=lambda: np.zeros(0, EVENT))
     path: CriticalPath | None = None
@@ -183,6 +184,7 @@ def record(launch: Launch, cta: int) -> Recording:
         texts=trace.texts,
         hazards=None if hazards is None else tuple(hazards),
         error=str(error) if error else "",
+        note=getattr(launch.replay, "note", ""),
         has_memory=has_memory(launch.replay),
         events=trace.events,
         path=launch.path,

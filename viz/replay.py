@@ -2,7 +2,7 @@
 
 The protocol is duck-typed. The debugger of a machine satisfies it; so does :class:`TraceReplay` for a trace that comes
 from a file and has no memory. Optional attributes: ``hazards`` (the findings of the checks) and ``error`` (the
-exception that stopped the run).
+exception that stopped the run) and ``note`` (what there is to say of the launch: a line for the header, more below it).
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ class TraceReplay:
     trace: Trace
     hazards: tuple[Any, ...] | None = None
     error: Exception | None = None
+    note: str = ""
     shared_at: None = field(default=None, init=False)
 
 
@@ -48,7 +49,8 @@ def as_replay(source: Any) -> Any:
     if callable(getattr(source, "shared_at", None)):
         return source
     if isinstance(getattr(source, "trace", None), Trace):
-        return TraceReplay(source.trace, getattr(source, "hazards", None), getattr(source, "error", None))
+        hazards, error = (getattr(source, name, None) for name in ("hazards", "error"))
+        return TraceReplay(source.trace, hazards, error, getattr(source, "note", ""))
     raise UsageError(f"view must be given a run, a debugger, a trace or the path of one, not {type(source).__name__}")
 
 

@@ -1,4 +1,4 @@
-"""The command line: ``h100sim list | run | check | serve | lesson | layout | validate``.
+"""The command line: ``h100sim list | run | whatif | check | serve | lesson | layout | validate``.
 
 Exit status: 0 clean; 1 the kernel ran and did something wrong (a hazard, a deadlock, an error, a result outside
 its allowance); 2 it could not be run (wrong usage, PTX that is not valid, a launch that CUDA would refuse). What is
@@ -11,7 +11,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from importlib import metadata
 from pathlib import Path
@@ -63,6 +63,10 @@ class Selection:
         from . import arguments
 
         return {name: value for name, value in arguments.settings(self.set_ or []).items() if "." in name}
+
+    def with_settings(self, texts: Sequence[str]) -> Selection:
+        """Return the same with more settings, which go before those of the same name."""
+        return replace(self, set_=[*(self.set_ or []), *texts])
 
     def model(self, is_changed: bool = True) -> Any:
         """Return the device model, with its changes or as it is."""
@@ -202,8 +206,48 @@ def run(
         if before is not None:
             print("\n" + output.difference_text(before, outcome, changes), flush=True)
     if serve:
-        _serve(selection, outcome, values, port, schedule=schedule)
+        note = "" if before is None else output.difference_text(before, outcome, changes)
+        _serve(selection, outcome, values, port, schedule=schedule, note=note)
     return outcome.exit_status
+
+
+@app.command()
+@_with_selection
+def whatif(
+    selection: Selection,
+    vary: Annotated[
+        list[str] | None, typer.Option(help="Values to try: stages=1,2,4, tma.latency_cycles=400,800. Repeat for all pairs.")
+    ] = None,
+    max_cycles: MaxCycles = None,
+    schedule: Schedule = 0,
+    json: Json = False,
+) -> int:
+    """Try other settings, tile shapes or numbers of the device, and show what each does to the cycles of every role."""
+    from . import output
+    from . import variants as search
+
+    if not vary:
+        raise UsageError("whatif must be given what to try, such as --vary stages=1,2,4")
+    with _working(f"Simulating {selection.target} (a first run compiles for about a minute)", json):
+        search.combinations(vary)
+        options = {"max_cycles": max_cycles, "schedule": schedule}
+        tried = list(search.explore(lambda extra: selection.with_settings(extra).job(), vary, **options))
+        job = selection.job()
+    if json:
+        output.as_json(
+            {
+                "command": "whatif",
+                "status": "clean",
+                "exit_status": 0,
+                "program": job.name,
+                "config": job.config,
+                **search.as_dict(tried),
+            }
+        )
+    else:
+        config = "".join(f" {name}={value}" for name, value in job.config.items())
+        print(search.as_text(f"{job.name}{config} on {selection.device}", tried))
+    return 0
 
 
 @app.command()
@@ -270,7 +314,13 @@ def serve(
 
     with _working(f"Simulating {selection.target} (a first run compiles for about a minute)", quiet=json):
         outcome = execute(selection.job())
-    _serve(selection, outcome, "exact", port, open_browser, json)
+        note = ""
+        if changes := selection.changes():
+            from .output import difference_text
+
+            before = execute(selection.job(is_changed=False), values="none", checks="off")
+            note = difference_text(before, outcome, changes)
+    _serve(selection, outcome, "exact", port, open_browser, json, note=note)
     return outcome.exit_status
 
 
@@ -337,17 +387,19 @@ def _serve(
     open_browser: bool = False,
     as_json: bool = False,
     schedule: int = 0,
+    note: str = "",
 ) -> None:
-    """Serve a launch: with memory to step through where it ended well and is small, else its trace."""
+    """Serve a launch: with memory to step through where it ended well and is small, else its trace. ``note``: what changed numbers of
+    the device did to it."""
     import viz.app
     from viz.replay import TraceReplay
 
-    replay: Any = TraceReplay(outcome.run.trace, tuple(outcome.run.hazards), outcome.error)
+    replay: Any = TraceReplay(outcome.run.trace, tuple(outcome.run.hazards), outcome.error, note)
     if outcome.error is None and values == "exact" and len(outcome.run.ctas) <= _CTAS_WITH_MEMORY:
         from ..debugger import Debugger, Replay
 
         stopped = Debugger(selection.job().prepare(checks="off", trace="full", schedule=schedule))
-        replay = Replay(stopped, hazards=outcome.run.hazards)
+        replay = Replay(stopped, hazards=outcome.run.hazards, note=note)
     viz.app.serve(replay, port=port, open_browser=open_browser, as_json=as_json)
 
 

@@ -113,15 +113,30 @@ def verdict_text(outcome: Outcome) -> str:
 
 def difference_text(before: Outcome, after: Outcome, changes: dict[str, Any]) -> str:
     """Return what changed numbers of the device do to the cycles of the kernel and to what each role's cycles went into."""
-    from ..report import summarise
-
     what = ", ".join(f"{name}={value}" for name, value in changes.items())
     old, new = before.run.cycles, after.run.cycles
-    lines = [f"What if {what}: {new:,} cycles instead of {old:,} ({new / max(old, 1) - 1:+.1%})"]
-    for role, changed in zip(summarise(before.run.trace).roles, summarise(after.run.trace).roles, strict=False):
-        first, second = ({item.what: item.cycles for item in r.spent or r.waits} for r in (role, changed))
-        steps = {name: second.get(name, 0) - first.get(name, 0) for name in {*first, *second}}
-        largest = sorted(steps.items(), key=lambda item: (-abs(item[1]), item[0]))[:3]
-        shown = ", ".join(f"{name} {cycles:+,.0f}" for name, cycles in largest if round(cycles))
-        lines.append(f"  {role.name}: {shown or 'no change'}")
-    return "\n".join(lines)
+    first = f"What if {what}: {new:,} cycles instead of {old:,} ({new / max(old, 1) - 1:+.1%})"
+    return "\n".join([first, *role_lines(report.summarise(before.run.trace), report.summarise(after.run.trace), indent="  ")])
+
+
+def changes_of_roles(before: report.Summary, after: report.Summary) -> list[tuple[str, list[tuple[str, float]]]]:
+    """Return (role, changes), a change being (cause, cycles), the largest first and none of less than half a cycle; roles that only
+    one of the two has come with all of their cycles."""
+    found = []
+    spent = [
+        {role.name: {item.what: item.cycles for item in role.spent or role.waits} for role in s.roles} for s in (before, after)
+    ]
+    for role in dict.fromkeys([*spent[0], *spent[1]]):
+        first, second = (of.get(role, {}) for of in spent)
+        steps = {what: second.get(what, 0) - first.get(what, 0) for what in {*first, *second}}
+        changed = sorted(steps.items(), key=lambda item: (-abs(item[1]), item[0]))
+        found.append((role, [(what, cycles) for what, cycles in changed if abs(cycles) >= 0.5]))
+    return found
+
+
+def role_lines(before: report.Summary, after: report.Summary, indent: str) -> list[str]:
+    """Return a line for each role with its largest changes."""
+    return [
+        f"{indent}{role}: {', '.join(f'{what} {cycles:+,.0f}' for what, cycles in changed[:3]) or 'no change'}"
+        for role, changed in changes_of_roles(before, after)
+    ]

@@ -12,6 +12,7 @@ import pytest
 
 from h100sim.errors import DeadlockError
 from h100sim.trace import Event
+from viz.replay import TraceReplay
 from viz.tiles import DTYPE_BYTES
 
 pytestmark = pytest.mark.browser
@@ -285,6 +286,15 @@ def test_hazards_and_errors_are_shown_and_lead_to_their_steps(watch, serve, made
     assert watched.text("#z-list .access >> nth=1") == "second access, CTA 1"
     watched.page.click("#z-list .access >> nth=1")
     watched.page.wait_for_function(f"h100sim.model.steps.event[h100sim.model.step] === {other}")
+
+
+def test_what_changed_numbers_did_to_the_launch_stands_in_the_header(watch, serve, trace):
+    note = "What if tma.latency_cycles=800: 5,867 cycles instead of 5,311 (+10.5%)\n  consumer 0: full: TMA latency +556"
+    watched = watch()
+    watched.open(serve(TraceReplay(trace, (), note=note)))
+    assert watched.text("#h-note") == note.split("\n")[0]
+    assert watched.page.get_attribute("#h-note", "title") == note
+    assert watched.page.evaluate("document.documentElement.scrollWidth") <= 1280
 
 
 def test_a_kernel_without_sources_tiles_or_barriers_is_still_shown(watch, serve, trace):

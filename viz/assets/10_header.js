@@ -30,6 +30,10 @@
         ...facts(d).map(([name, value]) => app.element("span", { class: "fact" }, app.element("i", {}, name), " ", String(value)))
       );
       verdict(d);
+      const note = get("h-note");
+      note.textContent = d.note.split("\n")[0];
+      note.title = d.note;
+      note.hidden = !d.note;
       const select = get("h-cta");
       select.replaceChildren(
         ...app.ctas.cta.map((cta, i) => app.element("option", { value: cta }, `${cta} on SM ${app.ctas.sm[i]}`))

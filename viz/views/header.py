@@ -29,6 +29,7 @@ def data(recording: Recording) -> dict[str, Any]:
         "end": recording.end,
         "hazards": -1 if recording.hazards is None else len(recording.hazards),
         "error": recording.error,
+        "note": recording.note,
     }
 
 
@@ -44,6 +45,7 @@ def layout() -> html.Header:
         [
             html.H1("h100sim", id="h-brand"),
             html.Span(id="h-facts"),
+            html.Span(id="h-note", hidden=True),
             html.Span(id="h-verdict"),
             html.Label(["CTA ", html.Select(id="h-cta", title="Which CTA to show (its SM follows)")], id="h-cta-label"),
         ],
