@@ -6,7 +6,7 @@ were looked at while the numbers of ``h100sim/devices.py`` were chosen; all othe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,11 +95,23 @@ class Summary:
     worst: str
 
 
-def summarise(cases: list[Case]) -> Summary:
+def summarise(cases: Sequence[Case]) -> Summary:
     """Return the summary of at least one case."""
     worst = max(cases, key=lambda case: abs(case.error))
     mean = float(np.mean([abs(case.error) for case in cases]))
     return Summary(len(cases), mean, abs(worst.error), worst.name)
+
+
+def groups(found: Sequence[Case]) -> list[tuple[str, list[Case]]]:
+    """Return (title, cases) of the groups that are summed up, those that have cases; stale ones are left out."""
+    fresh = [case for case in found if not case.is_stale]
+    chosen = {
+        "all programs": fresh,
+        "held out": [case for case in fresh if not case.is_fitted],
+        "gemm": [case for case in fresh if case.group == "gemm"],
+        "attention": [case for case in fresh if case.group == "attention"],
+    }
+    return [(title, cases) for title, cases in chosen.items() if cases]
 
 
 def as_text(found: list[Case], measured: list[Case]) -> str:
@@ -110,16 +122,9 @@ def as_text(found: list[Case], measured: list[Case]) -> str:
         mark = " " if case.is_fitted else "*"
         stale = "  the program's PTX has changed since: capture it again" if case.is_stale else ""
         lines.append(f"  {mark} {case.name:<{width}} {case.here:>10,.0f} {case.there:>10,.0f} {case.error:>+7.1%}{stale}")
-    fresh = [case for case in found if not case.is_stale]
-    for title, chosen in (
-        ("all programs", fresh),
-        ("held out", [case for case in fresh if not case.is_fitted]),
-        ("gemm", [case for case in fresh if case.group == "gemm"]),
-        ("attention", [case for case in fresh if case.group == "attention"]),
-    ):
-        if chosen:
-            s = summarise(chosen)
-            lines.append(f"  {title}: {s.cases} cases, mean error {s.mean:.1%}, largest {s.largest:.1%} ({s.worst})")
+    for title, chosen in groups(found):
+        s = summarise(chosen)
+        lines.append(f"  {title}: {s.cases} cases, mean error {s.mean:.1%}, largest {s.largest:.1%} ({s.worst})")
     if measured:
         lines += ["", "Measured laws, the same PTX here and there:", ""]
         for name, (what, allowed) in LAWS.items():

@@ -86,6 +86,7 @@ def _parser() -> argparse.ArgumentParser:
 
     report = commands.add_parser("report", help="compare the simulator with the committed captures")
     report.add_argument("--bits", action="store_true", help="compare the bits of the outputs, too")
+    report.add_argument("--html", type=Path, metavar="FILE", help="write a page with errors, curves and timelines, too")
     report.add_argument("--quick", action="store_true", help="only the programs, not the measured laws")
     report.set_defaults(run=_report)
 
@@ -251,6 +252,9 @@ def _coverage(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
 
 
 def _report(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
+    if options.html and (options.html.is_dir() or not options.html.parent.is_dir()):
+        reason = "it is a folder" if options.html.is_dir() else f"there is no folder {options.html.parent}"
+        raise UsageError(f"file must be one that can be written, not {options.html} ({reason})")
     rows = [_compared(name) for name in capture.names()] if options.bits else []
     cases = list(accuracy.programs())
     measured = [] if options.quick else list(accuracy.laws())
@@ -260,6 +264,12 @@ def _report(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
         for row in rows:
             print(_row_text(row))
         print(accuracy.as_text(cases, measured))
+    if options.html:
+        from . import page
+
+        page.write(options.html, page.document(cases, measured, rows))
+        if not options.json:
+            print(f"\nThe page is {options.html}")
     wrong = any(row["differences"] for row in rows)
     answer = {
         "captures": rows,

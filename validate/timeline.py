@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -111,12 +111,14 @@ class Event:
 @dataclass(frozen=True)
 class Timeline:
     """The records of one launch: where it ran (a card, or "simulated ..."), the names of the recorded instructions of
-    the plain text by index ("wait 96", with the line of the source where that is known) and the events in order of time."""
+    the plain text by index ("wait 96", with the line of the source where that is known), the events in order of time, and the
+    card's driver, CUDA version and date, where they were recorded."""
 
     source: str
     kernel: str
     sites: dict[int, str]
     events: tuple[Event, ...] = field(default=())
+    facts: dict[str, str] = field(default_factory=dict)
 
     def of_warp(self, cta: int, warp: int) -> list[Event]:
         """Return the events of a warp in the order of its program."""
@@ -133,7 +135,8 @@ class Timeline:
         try:
             data = json.loads(path.read_text())
             events = tuple(Event(*row) for row in data["events"])
-            return cls(data["source"], data["kernel"], {int(k): v for k, v in data["sites"].items()}, events)
+            sites = {int(k): v for k, v in data["sites"].items()}
+            return cls(data["source"], data["kernel"], sites, events, dict(data.get("facts", {})))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UsageError(f"timeline must be a JSON file that validate timeline wrote, not {path} ({error})") from None
 
@@ -226,12 +229,12 @@ def record(
     """Run a ``tk.Kernel`` with records, here (``on="sim"``) or on the GPU in this machine (``on="gpu"``)."""
     ctas, warps = int(np.prod(kernel.grid)), -(-int(np.prod(kernel.block)) // 32)
     text = add_records(kernel.ptx, kernel.name, ctas, warps, capacity, names)
-    run: Callable[..., tuple[str, np.ndarray]] = _on_gpu if on == "gpu" else _here
-    source, raw = run(kernel, text, arrays, ctas * warps * capacity * RECORD.itemsize, **options)
-    return decode(source, kernel.ptx, kernel.name, raw.view(RECORD).reshape(ctas, warps, capacity))
+    run: Callable[..., tuple[str, np.ndarray, dict[str, str]]] = _on_gpu if on == "gpu" else _here
+    source, raw, facts = run(kernel, text, arrays, ctas * warps * capacity * RECORD.itemsize, **options)
+    return replace(decode(source, kernel.ptx, kernel.name, raw.view(RECORD).reshape(ctas, warps, capacity)), facts=facts)
 
 
-def _on_gpu(kernel: Any, text: str, arrays: Sequence[np.ndarray], size: int) -> tuple[str, np.ndarray]:
+def _on_gpu(kernel: Any, text: str, arrays: Sequence[np.ndarray], size: int) -> tuple[str, np.ndarray, dict[str, str]]:
     from . import gpu
 
     out = np.zeros(size, np.uint8)
@@ -240,10 +243,13 @@ def _on_gpu(kernel: Any, text: str, arrays: Sequence[np.ndarray], size: int) -> 
         text, kernel.name, kernel.grid, kernel.block, kernel.launch_args(*arrays, address_of=memory.address_of),
         shared_mem=kernel.shared_bytes, cluster=kernel.cluster, memory=memory, read={VARIABLE: out},
     )  # fmt: skip
-    return run.card.card, out
+    facts = {name: str(value) for name, value in run.card.as_dict().items() if name in ("driver", "cuda", "date")}
+    return run.card.card, out, facts
 
 
-def _here(kernel: Any, text: str, arrays: Sequence[np.ndarray], size: int, **options: Any) -> tuple[str, np.ndarray]:
+def _here(
+    kernel: Any, text: str, arrays: Sequence[np.ndarray], size: int, **options: Any
+) -> tuple[str, np.ndarray, dict[str, str]]:
     import h100sim
 
     options = {"device": "h200-sxm", "checks": "off", **options}
@@ -256,7 +262,7 @@ def _here(kernel: Any, text: str, arrays: Sequence[np.ndarray], size: int, **opt
         kernel.grid, kernel.block, kernel.launch_args(*buffers, address_of=lambda buffer: buffer.address),
         shared_mem=kernel.shared_bytes, cluster=kernel.cluster, device=device, **options,
     )  # fmt: skip
-    return f"simulated {device.name}", module.get_global(VARIABLE, device).numpy()[:size]
+    return f"simulated {device.name}", module.get_global(VARIABLE, device).numpy()[:size], {}
 
 
 def _clock_behind(instruction: Instruction, written: str) -> str:
