@@ -113,8 +113,9 @@ def test_the_page_draws_every_figure_without_a_network(text: str, tmp_path: Path
     watched = watch()
     watched.page.goto((tmp_path / "page.html").as_uri())
     watched.page.wait_for_function("document.querySelectorAll('.js-plotly-plot .main-svg').length > 0")
-    drawn, plots = watched.page.evaluate(
-        "[document.querySelectorAll('.js-plotly-plot .cartesianlayer .subplot').length, document.querySelectorAll('.plotly-graph-div').length]"
+    drawn, plots = (
+        watched.page.evaluate(f"document.querySelectorAll('{selector}').length")
+        for selector in (".js-plotly-plot .cartesianlayer .subplot", ".plotly-graph-div")
     )
     assert drawn == plots == 2 + 3 + 2 * len(page.recorded())
     assert watched.page.evaluate("document.documentElement.scrollWidth") <= 1280
