@@ -145,6 +145,9 @@ class TensorCore:
     issue_cycles: int = 4
     #: Published for H100 (FlashGPU-sim, PARAMETERS.md): operations admitted per SM before the issuing warp stalls.
     queue_depth: int = 6
+    #: Cycles of a wgmma in which loads and stores that wait get the port of shared memory at its cost. Measured:
+    #: validate/silicon/shared_port.json, 1.0 to 1.9 for n 32 to 128.
+    port_cycles_per_wgmma: float = 1.5
 
 
 @dataclass(frozen=True)

@@ -228,7 +228,10 @@ SM = np.dtype(
         ("store_free", "i8"),
         ("fetch_free", "i8"),
         ("fetch_next", "i8"),
-        ("shared_free", "i8"),
+        ("port_free", "f8"),
+        ("port_owed", "f8"),
+        ("port_of", "i8"),
+        ("port_left", "i8"),
         ("network_free", "f8"),
         ("mbarrier_free", "i8"),
         ("tensor_busy", "i8"),
@@ -242,7 +245,7 @@ SM = np.dtype(
 #: The numbers of a device that compiled code needs, copied from :mod:`h100sim.devices` by name.
 TIMING = np.dtype(
     [
-        (name, "f8" if name.endswith("per_cycle") else "i8")
+        (name, "f8" if name.endswith(("per_cycle", "per_wgmma")) else "i8")
         for name in (
             "branch_cycles",
             "branch_not_taken_cycles",
@@ -275,6 +278,7 @@ TIMING = np.dtype(
             "wgmma_tail_cycles",
             "wgmma_transposed_cycles",
             "wgmma_issue_cycles",
+            "wgmma_port_cycles_per_wgmma",
             "wgmma_queue_depth",
             "tma_issue_cycles",
             "tma_store_issue_cycles",

@@ -22,7 +22,7 @@ def fence(regs, mask, ops, ctx):
     if ins.imm1:
         # A fence waits until the warp's stores have gone through the shared-memory port.
         c = S.context(ctx)
-        c.issue = S.timing(ctx).fence_cycles + max(0, S.sms(ctx)[S.warps(ctx)[c.warp].sm].shared_free - c.now)
+        c.issue = S.timing(ctx).fence_cycles + max(0, int(S.sms(ctx)[S.warps(ctx)[c.warp].sm].port_free) - c.now)
     return S.S_NEXT
 
 

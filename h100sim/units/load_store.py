@@ -41,6 +41,7 @@ from ..native import i32, i64, inner, u8
 from ..ptx.module import Address, Instruction, Operand, Reg, Symbol
 from ..services import emit
 from ..trace import Access, Event
+from .shared_port import reserve
 
 _MEMORY, _BANK_CONFLICT, _PORT_HELD = int(Event.MEMORY), int(Event.BANK_CONFLICT), int(Event.PORT_HELD)
 _READ, _WRITE, _ATOMIC = int(Access.READ), int(Access.WRITE), int(Access.ATOMIC)
@@ -156,17 +157,17 @@ def shared_time(ctx, regs, ops, k, offset, mask, size, is_load, kind):
         lanes -= 1
     passes, ideal = count_wavefronts(addresses, lanes, size, kind, i32(c.scratch, SCRATCH_WORDS))
     sm = S.sms(ctx)[S.warps(ctx)[c.warp].sm]
-    start = max(c.now, sm.shared_free)
-    sm.shared_free = start + passes
-    c.latency = start - c.now + passes - 1 + (T.shared_load_latency if is_load else T.shared_store_latency)
+    _, end = reserve(ctx, sm, passes)
+    c.latency = int(end) - c.now - 1 + (T.shared_load_latency if is_load else T.shared_store_latency)
     # A full queue in front of the port holds the warp.
     least = T.shared_wide_issue_cycles if size > 8 or kind == MATRIX else T.shared_issue_cycles
-    c.issue = max(least, sm.shared_free - c.now - T.shared_queue_cycles)
+    c.issue = max(least, int(end) - c.now - T.shared_queue_cycles)
     w = S.warps(ctx)[c.warp]
     if passes > ideal and c.trace_level:
         emit(ctx, c.now, _BANK_CONFLICT, S.ctas(ctx)[w.cta].id, w.id, c.pc, mask, -1, passes, ideal, 0, 0)
-    if c.trace_level > 1 and (start > c.now or c.issue > least):
-        emit(ctx, c.now, _PORT_HELD, S.ctas(ctx)[w.cta].id, w.id, c.pc, mask, -1, start - c.now, c.issue - least, 0, 0)
+    waited = int(end) - c.now - passes
+    if c.trace_level > 1 and (waited > 0 or c.issue > least):
+        emit(ctx, c.now, _PORT_HELD, S.ctas(ctx)[w.cta].id, w.id, c.pc, mask, -1, waited, c.issue - least, 0, 0)
 
 
 @inner

@@ -36,6 +36,7 @@ from ..numerics.wgmma import WgmmaInstruction, parse_wgmma
 from ..ptx.module import Imm, Instruction, Operand
 from ..services import ITEM_ASYNC, PRIORITY_UNIT, block, emit, emit_here, fail, free_async, new_async, push, unit_time, wake
 from ..trace import Event, Wait
+from .shared_port import multiplied
 
 _ISSUED, _STARTED, _COMPLETED = int(Event.WGMMA_ISSUED), int(Event.WGMMA_STARTED), int(Event.WGMMA_COMPLETED)
 _FENCED, _COMMITTED, _WAITED = int(Event.WGMMA_FENCED), int(Event.WGMMA_COMMITTED), int(Event.WGMMA_WAITED)
@@ -78,13 +79,20 @@ def fence(regs, mask, ops, ctx):
 
 
 @inner
+def port_cycles_of(ctx, ins):
+    """Return how long one wgmma reads operands from shared memory."""
+    of_a = 0 if ins.imm2 & A_IN_REGISTERS else S.timing(ctx).wgmma_operand_cycles
+    return of_a + ins.imm0 // (2 if ins.imm2 & SPARSE else 4)
+
+
+@inner
 def cycles_of(ctx, ins):
     """Return how long the tensor core takes for one wgmma. A sparse one reads twice as much of B, at 128 bytes a cycle."""
     T = S.timing(ctx)
     if ins.imm2 & A_IN_REGISTERS:
         floor = T.wgmma_floor_cycles if ins.imm2 & SPARSE == 0 else _SPARSE_FLOOR if ins.imm0 > 8 else _SPARSE_FLOOR - 2
         return max(ins.imm1, floor)
-    return max(ins.imm1, T.wgmma_operand_cycles + ins.imm0 // (2 if ins.imm2 & SPARSE else 4))
+    return max(ins.imm1, port_cycles_of(ctx, ins))
 
 
 def multiply(regs, mask, ops, ctx):
@@ -130,6 +138,7 @@ def multiply(regs, mask, ops, ctx):
     if A.arrived == 15:
         start = max(c.now + T.wgmma_issue_cycles, sm.tensor_free)
         sm.tensor_free = start + cycles
+        multiplied(sm, cycles, port_cycles_of(ctx, ins))
         sm.tensor_busy += cycles
         A.state = S.A_FLYING
         # Wgmmas of a warpgroup deliver in order, whatever the schedule.

@@ -25,6 +25,7 @@ from ..ptx.module import Imm, Instruction
 from ..services import emit, fail
 from ..trace import Access, Event
 from .load_store import address_operand, check_address, global_time, space_name
+from .shared_port import reserve
 
 _MEMORY = int(Event.MEMORY)
 _READ, _WRITE = int(Access.READ), int(Access.WRITE)
@@ -163,9 +164,8 @@ def take_time(ctx, base, line_step, lines, line_bytes, space, access):
     kind = space_of_generic(base) if space == GENERIC else space
     if kind == SHARED:
         sm = S.sms(ctx)[S.warps(ctx)[c.warp].sm]
-        start = max(c.now, sm.shared_free)
-        sm.shared_free = start + max(1, lines * line_bytes // 128)
-        c.latency = sm.shared_free - c.now + (T.shared_load_latency if access == _READ else T.shared_store_latency)
+        _, end = reserve(ctx, sm, max(1, lines * line_bytes // 128))
+        c.latency = int(end) - c.now + (T.shared_load_latency if access == _READ else T.shared_store_latency)
     elif access == _READ:
         c.latency = global_time(ctx, lines * line_bytes) - c.now
     else:
