@@ -46,4 +46,4 @@ def test_a_slower_copy_engine_lets_consumers_wait_for_full_slots() -> None:
     )
     text = difference_text(plain, slow, {"tma.latency_cycles": 900})
     assert text.startswith(f"What if tma.latency_cycles=900: {slow.run.cycles:,} cycles instead of {plain.run.cycles:,} (+")
-    assert "consumer 0: full +" in text
+    assert "consumer 0: full: TMA latency +" in text
