@@ -160,11 +160,27 @@ def differences(capture: Capture, outputs: dict[str, np.ndarray]) -> list[str]:
     return found
 
 
+def of_program(program: str, config: dict[str, Any], seed: int, folder: Path = SILICON) -> Capture | None:
+    """Return the capture of a program with these settings, the others as usual; None if there is none. Raises UsageError for settings
+    that the program does not have."""
+    whole = program_kernel(program, config)[2]
+    for name in timed(folder):
+        facts = (found := load(name, folder)).facts
+        if (facts["program"], facts["config"], facts["seed"]) == (program, whole, seed):
+            return found
+    return None
+
+
 def simulated_cycles(capture: Capture, device: Any = "h200-sxm", **options: Any) -> np.ndarray:
+    """Return the cycles of each CTA of the capture's program, run here."""
+    return cycles_here(capture.facts["program"], capture.facts["config"], capture.facts["seed"], device, **options)
+
+
+def cycles_here(program: str, config: dict[str, Any], seed: int, device: Any = "h200-sxm", **options: Any) -> np.ndarray:
     """Return the cycles of each CTA as the clock records of the program say, the same text as on silicon, run here."""
     import h100sim
 
-    kernel, arrays, _ = build(capture.facts["program"], capture.facts["config"], capture.facts["seed"])
+    kernel, arrays, _ = build(program, config, seed)
     gpu_here = h100sim.Device(device)
     module = h100sim.RawModule(code=clocks.add_clock_records(kernel.ptx, kernel.name, int(np.prod(kernel.grid))))
     function = module.get_function(kernel.name)

@@ -32,16 +32,23 @@ def main(words: Sequence[str]) -> int:
         options = _parser().parse_args(words)
         status, answer = options.run(options)
     except H100SimError as error:
-        if "--json" not in words:
-            print(f"h100sim: {error}", file=sys.stderr)
-        else:
-            problem = {"kind": type(error).__name__, "message": error.message}
-            print(json.dumps({"command": "validate", "status": "error", "exit_status": 2, "error": problem}, indent=2))
-        return 2
+        return _say(error, words)
+    except OSError as error:
+        return _say(UsageError(f"file must be one that can be used, not {error.filename} ({error.strerror})"), words)
     if options.json:
         answer = {"command": f"validate {options.command}", "exit_status": status, **answer}
         print(json.dumps(answer, indent=2, default=str))
     return status
+
+
+def _say(error: H100SimError, words: Sequence[str]) -> int:
+    """Say in a sentence or a JSON object what is wrong; return the exit status."""
+    if "--json" not in words:
+        print(f"h100sim: {error}", file=sys.stderr)
+    else:
+        problem = {"kind": type(error).__name__, "message": error.message}
+        print(json.dumps({"command": "validate", "status": "error", "exit_status": 2, "error": problem}, indent=2))
+    return 2
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -62,7 +69,9 @@ def _parser() -> argparse.ArgumentParser:
     maps.add_argument("--seed", type=int, default=0)
     maps.set_defaults(run=_maps)
 
-    both = commands.add_parser("run", help="run a program here and on a GPU and compare every bit")
+    both = commands.add_parser(
+        "run", help="run a program here and on a GPU (without one: beside its capture), compare every bit and the cycles"
+    )
     both.set_defaults(run=_run)
 
     inputs = commands.add_parser("exhaustive", help="compare all 2^32 inputs of an instruction with silicon")
@@ -221,6 +230,11 @@ def _maps(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
 
 
 def _run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
+    """Compare bits and cycles with the GPU of this machine, or with what was captured of one where there is none."""
+    try:
+        gpu.require()
+    except UsageError as missing:
+        return _run_beside_capture(options, missing)
     kernel, arrays, whole = capture.build(options.program, settings(options.set), options.seed)
     inputs = [array.copy() for array, a in zip(arrays, kernel.arguments, strict=True) if a.is_input]
     run = gpu.run(kernel, arrays)
@@ -233,8 +247,41 @@ def _run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
         if not options.json:
             print(f"{options.program} {name} on {run.card.card} and here: {results[name]}")
     same = all(result.is_equal for result in results.values())
+    there = capture.recorded_cycles(options.program, whole, options.seed)["cta_median"]
+    cycles = _cycles(capture.cycles_here(options.program, whole, options.seed), there, options.json)
     facts = {name: {"differing": r.differing, "elements": r.elements, "sha256": r.expected_sha256} for name, r in results.items()}
-    return int(not same), {"status": "same" if same else "different", "config": whole, "outputs": facts}
+    return int(not same), {"status": "same" if same else "different", "config": whole, "outputs": facts, **cycles}
+
+
+def _run_beside_capture(options: argparse.Namespace, missing: UsageError) -> tuple[int, dict[str, Any]]:
+    found = capture.of_program(options.program, settings(options.set), options.seed)
+    if found is None:
+        known = ", ".join(name for name in capture.timed() if capture.load(name).facts["program"] == options.program)
+        raise UsageError(
+            f"{options.program} must be captured with these settings (captured: {known or 'none of its settings'}) where there is no GPU: "
+            f"{missing.message}"
+        )
+    facts = found.facts
+    text = capture.build(facts["program"], facts["config"], facts["seed"])[0].ptx
+    if not options.json:
+        print(f"No GPU can be used here ({missing.message}).")
+        print(f"Silicon is the capture {found.name}: {facts['card']}, driver {facts['driver']}, {facts['date']}.")
+        if compare.ptx_sha256(text) != facts["ptx_sha256"]:
+            print("The program's PTX has changed since: capture it again.")
+    row = _compared(found.name)
+    if not options.json:
+        print(_row_text(row))
+    cycles = _cycles(capture.simulated_cycles(found), facts["cycles"]["cta_median"], options.json)
+    status = int(bool(row["differences"]))
+    return status, {"status": "different" if status else "same", **row, **cycles}
+
+
+def _cycles(here: Any, there: Any, is_quiet: bool) -> dict[str, Any]:
+    """Show and return the cycles of a CTA in both places, means over CTAs."""
+    mine, theirs = (sum(map(float, cycles)) / len(cycles) for cycles in (here, there))
+    if not is_quiet:
+        print(f"Cycles of a CTA (mean of {len(there):,}): {mine:,.0f} here, {theirs:,.0f} on silicon ({mine / theirs - 1:+.1%})")
+    return {"cycles": {"here": mine, "silicon": theirs, "error": mine / theirs - 1}}
 
 
 def _coverage(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:

@@ -87,13 +87,13 @@ def require() -> tuple[Any, Any]:
         import cupy
         from cuda.bindings import driver
     except ImportError as error:
-        raise UsageError(f"validation must have CuPy and cuda-bindings (pip install -e '.[gpu]'), not {error}") from None
+        raise UsageError(f"a run on silicon must have CuPy and cuda-bindings (pip install -e '.[gpu]'): {error}") from None
     try:
         capability = cupy.cuda.Device().compute_capability
     except Exception as error:
-        raise UsageError(f"validation must have a GPU of compute capability 9.0, not none ({error})") from None
+        raise UsageError(f"a run on silicon must have a GPU of compute capability 9.0, not none ({error})") from None
     if capability != "90":
-        raise UsageError(f"validation must have a GPU of compute capability 9.0, not {capability[:-1]}.{capability[-1]}")
+        raise UsageError(f"a run on silicon must have a GPU of compute capability 9.0, not {capability[:-1]}.{capability[-1]}")
     return cupy, driver
 
 

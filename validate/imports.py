@@ -25,7 +25,8 @@ def load(path: Path) -> Timeline:
     try:
         data = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise UsageError(f"timeline must be a readable JSON file, not {path} ({error})") from None
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"timeline must be a readable JSON file, not {path} ({reason})") from None
     if isinstance(data, dict) and "sites" in data:
         return Timeline.load(path)
     try:
@@ -33,8 +34,15 @@ def load(path: Path) -> Timeline:
             return from_ranges(f"IKET, {path.name}", list(_iket(data)))
         events = data["traceEvents"] if isinstance(data, dict) else data
         return from_ranges(f"Chrome trace, {path.name}", list(_chrome(events)))
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
-        raise UsageError(f"timeline must be one of ours, an IKET JSON or a Chrome trace, not {path} ({error!r})") from None
+    except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
+        raise UsageError(f"timeline must be one of ours, an IKET JSON or a Chrome trace, not {path} ({_reason(error)})") from None
+
+
+def _reason(error: Exception) -> str:
+    """Return in words what reading a file's values has met."""
+    if isinstance(error, KeyError):
+        return f"it has no {error.args[0]}"
+    return "it has no launch or names no place" if isinstance(error, IndexError) else f"a value of it cannot be read: {error}"
 
 
 def from_ranges(source: str, ranges: list[Range]) -> Timeline:

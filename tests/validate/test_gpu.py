@@ -147,7 +147,7 @@ def test_wrong_arguments_are_told(driver: FakeDriver, args: tuple, message: str)
 
 def test_without_cupy_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
-    with pytest.raises(UsageError, match=r"^validation must have CuPy and cuda-bindings \(pip install -e '\.\[gpu\]'\)"):
+    with pytest.raises(UsageError, match=r"^a run on silicon must have CuPy and cuda-bindings \(pip install -e '\.\[gpu\]'\)"):
         gpu.require()
 
 
