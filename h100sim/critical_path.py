@@ -74,8 +74,10 @@ class Link:
             return "executes its instructions"
         if self.unit == TENSOR_CORE and self.what != "wgmma":
             return "the queue has no room for another wgmma"
-        if self.what.startswith("wakes"):
-            return f"what it waited for has come and {self.what}"
+        if self.what.endswith("is woken"):
+            return "what the warp waited for has come"
+        if self.what.endswith("waits"):
+            return "no event of the launch ended the wait: it has a time limit, or a length of its own"
         return _REASONS.get(self.unit, self.what)
 
 
@@ -175,7 +177,8 @@ class _Naming:
         if kind == Event.RESUMED:
             wait = Wait(int(b["a"]))
             unit = _OF_WAITS.get(wait, waiting.NAMES.get(wait, wait.name.lower()))
-            return Link(unit, f"wakes {self._role(b)}", cta, start, end, places[1], places[1], 1)
+            did = "waits" if a["kind"] == Event.BLOCKED else "is woken"
+            return Link(unit, f"{self._role(b)} {did}", cta, start, end, places[1], places[1], 1)
         if a["kind"] == Event.WGMMA_COMPLETED:
             return Link(TENSOR_CORE, f"queue holds {self._role(b)}", cta, start, end, places[1], places[1], 1)
         if a["kind"] == Event.MBARRIER_FLIPPED:
@@ -183,7 +186,8 @@ class _Naming:
         first = places[1] if a["kind"] == Event.CTA_STARTED else places[0]
         warp = int(b["warp"])
         rank = int(self.trace.warps["rank"][warp])
-        return Link(self._role(b), f"warp {rank}", cta, start, end, first, places[1], 1, warp)
+        what = "" if self._role(b) == f"warp {rank}" else f"warp {rank}"
+        return Link(self._role(b), what, cta, start, end, first, places[1], 1, warp)
 
     def _role(self, event: np.void) -> str:
         return self.trace.kernel.role(int(self.trace.warps["rank"][event["warp"]]))

@@ -41,6 +41,21 @@ def test_a_wait_leads_to_the_copy_it_waited_for_and_to_who_issued_it() -> None:
     assert path.slack == (critical_path.Slack("TMA loads", 2, 1, 40, 40, 40),)
 
 
+def test_a_wait_that_its_time_limit_ended_says_so() -> None:
+    trace = story(
+        (0, Event.CTA_STARTED, -1, {}),
+        (50, Event.BLOCKED, 4, {"a": Wait.MBARRIER, "b": 7, "pc": 0}),
+        (850, Event.RESUMED, 4, {"a": Wait.MBARRIER, "b": 7, "pc": 0}),
+        (900, Event.EXITED, 4, {}),
+        (900, Event.CTA_ENDED, -1, {}),
+        cycles=900,
+    )  # fmt: skip
+    first, wait, _ = critical_path.critical_path(trace).links
+    assert (first.unit, first.what) == ("consumer", "warp 4")
+    assert (wait.unit, wait.what, wait.cycles) == ("mbarriers", "consumer waits", 800)
+    assert wait.reason.startswith("no event of the launch ended the wait: it has a time limit")
+
+
 def test_a_copy_in_the_engines_queue_leads_to_the_one_in_front() -> None:
     load = {"a": Copy.TENSOR_LOAD, "pc": 0}
     trace = story(

@@ -13,8 +13,11 @@
   // "consumer 0" -> "C0", "producer" -> "P", "warpgroup 2" -> "W2".
   app.short = (role) => role.split(/\s+/).map((w) => (/^\d+$/.test(w) ? w : w[0].toUpperCase())).join("");
 
+  // "consumer 0 w4"; a warp without a role of its own is called by its number alone.
+  app.named = (warp) => (warp.role === `warp ${warp.rank}` ? warp.role : `${warp.role} w${warp.rank}`);
+
   app.who = function (model, rank, warp) {
-    if (rank >= 0) return `${model.warps.get(rank).role} w${rank}`;
+    if (rank >= 0) return app.named(model.warps.get(rank));
     return rank === -2 ? `warp ${warp} of another CTA` : "";
   };
 

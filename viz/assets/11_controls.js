@@ -87,7 +87,7 @@
   app.views.push({
     build(model) {
       if (!wired) wire();
-      const options = model.data.controls.warps.map((w) => app.element("option", { value: w.rank }, `w${w.rank} ${w.role}`));
+      const options = model.data.controls.warps.map((w) => app.element("option", { value: w.rank }, w.role === `warp ${w.rank}` ? w.role : `w${w.rank} ${w.role}`));
       get("c-warp").replaceChildren(...options);
       get("c-warp").value = String(model.rank);
       model.kind = get("c-kind").value || "event";

@@ -29,7 +29,7 @@
         view.rows.push({ ...row, lane, y, height });
         y += height;
       }
-      lane.height = Math.max(y - lane.y, unit ? 14 : 0);
+      lane.height = Math.max(y - lane.y, lane.kind === "mbarrier" ? 0 : 14);
       y = lane.y + lane.height + GAP;
     }
     view.height = y;
@@ -44,7 +44,7 @@
         continue;
       }
       const swatch = lane.rows[0].colour ? [app.element("em", { style: { background: lane.rows[0].colour } })] : [];
-      const ranks = lane.kind === "warpgroup" ? [app.element("i", {}, ` w${lane.rows[0].rank}–w${lane.rows[lane.rows.length - 1].rank}`)] : [];
+      const ranks = lane.kind === "warpgroup" ? [app.element("i", {}, ` w${lane.rows[0].rank}${lane.rows.length > 1 ? `–w${lane.rows[lane.rows.length - 1].rank}` : ""}`)] : [];
       nodes.push(
         app.element("div", { class: "lane", style: { top: `${lane.y}px`, height: `${lane.height}px` } }, ...swatch, lane.label, ...ranks)
       );
@@ -158,7 +158,8 @@
     const tick = Math.max(1, power * [1, 2, 5, 10].find((m) => power * m >= rough));
     for (let t = Math.max(Math.ceil(view.from / tick), 0) * tick; t <= view.to; t += tick) {
       ctx.fillRect(x(t), 12, 1, 6);
-      ctx.fillText(app.count(t), x(t) + 3, 11);
+      const word = app.count(t);
+      if (x(t) + 3 + ctx.measureText(word).width <= view.width) ctx.fillText(word, x(t) + 3, 11);
     }
   }
 

@@ -93,6 +93,8 @@
 
   let ledger = { key: null, rows: [] };
 
+  const withoutName = (words, name) => [" at", " on", ""].reduce((text, word) => text.replace(`${word} ${name}`, ""), words);
+
   function buildLedger(model, mbarrier, phase) {
     const list = [];
     const nodes = [];
@@ -106,7 +108,7 @@
         const row = app.element(
           "tr", { onclick: () => app.goto(step) },
           app.element("td", { class: "cycle" }, app.count(model.steps.time[step])),
-          app.element("td", {}, app.sentence(model, step).replace(` ${mbarrier.name}`, "").replace(` phase ${p}`, ""))
+          app.element("td", {}, withoutName(app.sentence(model, step), mbarrier.name).replace(` phase ${p}`, ""))
         );
         list.push({ step, row });
         nodes.push(row);

@@ -47,7 +47,9 @@ def _history(recording: Recording, mbarrier: Mbarrier) -> dict[str, np.ndarray]:
     states, ledger_phase = [], []
     for step in steps[mine]:
         kind = Event(int(step["kind"]))
-        ledger_phase.append(int(step["d"]) if kind is Event.MBARRIER_WAITED else phase)
+        # A test that succeeded belongs to the phase whose completion it saw.
+        has_seen = kind is Event.MBARRIER_WAITED and step["c"] == 1
+        ledger_phase.append(int(step["d"]) if has_seen else phase)
         if kind is Event.MBARRIER_INITIALISED:
             pending = expected = int(step["c"])
         elif kind in (Event.MBARRIER_ARRIVED, Event.MBARRIER_RAISED):

@@ -1,5 +1,6 @@
 """Barrier histories against a ledger kept by hand from the events."""
 
+import dataclasses
 from collections import defaultdict
 
 import numpy as np
@@ -54,3 +55,13 @@ def test_named_barriers_count_threads_and_generations(recording):
     assert [b["id"] for b in named] == [0, 1, 2]
     assert named[0]["expected"].max() == 384 and named[0]["generation"][-1] == 1
     assert named[0]["arrived"][-2] == 384 and named[0]["arrived"][-1] == 0
+
+
+def test_the_ledger_keeps_a_test_that_failed_in_the_phase_of_its_time(recording):
+    steps = recording.steps.copy()
+    (full,) = [m for m in recording.mbarriers if m.name == "full[0]"]
+    waited = np.flatnonzero((steps["kind"] == Event.MBARRIER_WAITED) & (steps["a"] == full.identity))
+    steps["c"][waited[-1]], steps["d"][waited[-1]] = 0, -1
+    (found,) = [m for m in barriers.data(dataclasses.replace(recording, steps=steps))["mbarriers"] if m["name"] == "full[0]"]
+    at = list(found["step"]).index(waited[-1])
+    assert found["ledger_phase"][at] == found["phase"][at] > 0
