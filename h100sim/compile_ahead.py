@@ -13,12 +13,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
-from numba import types
-
+from .code_cache import object_file
 from .isa.lane import function_in
-from .native import address_of, cache_dir
+from .native import Entry, address_of
 
 #: Functions that weigh less than this, some seconds of compiling, are not worth a second process (about a second to start).
 _WORTHWHILE = 20_000
@@ -31,7 +29,7 @@ _GARBAGE_THRESHOLD = 50_000
 
 def compile_ahead(functions: Iterable[Callable]) -> None:
     """Put the compiled form of functions into the disk cache: handlers with the instruction signature and functions made by
-    ``native.jit`` that take one address, both of modules, and lane operations, which stand in files of their own."""
+    ``native.entry``, both of modules, and lane operations, which stand in files of their own."""
     missing = sorted({f for f in functions if not is_cached(f)}, key=lambda f: (-_weight(f), _name(f)))
     if sum(map(_weight, missing)) < _WORTHWHILE or (os.cpu_count() or 1) < 2:
         return
@@ -62,17 +60,15 @@ def few_collections() -> Iterator[None]:
 
 def compile_one(function: Callable) -> None:
     """Compile one function now."""
-    if hasattr(function, "py_func"):
-        function.compile((types.int64,))  # type: ignore[attr-defined]
+    if isinstance(function, Entry):
+        _ = function.address
     else:
         address_of(function)
 
 
 def is_cached(function: Callable) -> bool:
     """Is there a compiled form of the function in the disk cache?"""
-    code = getattr(function, "py_func", function).__code__
-    name = f"*{Path(code.co_filename).stem}.{code.co_name}-{code.co_firstlineno}.*.nbi"
-    return any(cache_dir(code.co_filename).rglob(name))
+    return object_file(getattr(function, "py_func", function)).exists()
 
 
 def _weight(function: Callable) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from .native import entry
 from .trace import Cause, Event, Trace, Wait
 
 _ARRIVALS = (Event.MBARRIER_ARRIVED, Event.MBARRIER_DROPPED, Event.MBARRIER_COMPLETED_TX)
@@ -219,19 +220,17 @@ def graph(trace: Trace) -> Graph:
 def slack(found: Graph) -> np.ndarray:
     """Return by how many cycles each node could come later, all else as it was, without a later end of the launch."""
     left = found.time[-1] - found.time
-    # Numba is loaded by those who run kernels, not by each command that can show a report.
-    from .native import jit
-
     order = np.argsort(-found.source, kind="stable")
-    spread = jit(_spread)
-    spread(found.source[order], found.target[order], found.gap[order], left)
+    _spread(found.source[order], found.target[order], found.gap[order], left)
     return left
 
 
+@entry("int64[:]", "int64[:]", "int64[:]", "int64[:]")
 def _spread(source, target, gap, left):
     """Lower what is left to each source to what its targets allow; edges are sorted by source, the last one first."""
     for k in range(len(source)):
         left[source[k]] = min(left[source[k]], left[target[k]] + gap[k])
+    return 0
 
 
 def _pairs(first: np.ndarray, second: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ import numpy as np
 
 from . import state as S
 from .lanes import choose, jump, leave, let_go, new_node, part
-from .native import call, copy_bytes, fill_bytes, i32, i64, inner, jit, load_i32, load_i64, store_i64, u32, unlocked
+from .native import call, copy_bytes, entry, fill_bytes, i32, i64, inner, load_i32, load_i64, store_i64, u32
 from .services import ITEM_WARP, PRIORITY_WARP, WARPS_DELAYED, emit, enqueue, next_time, pop, push, take_warp, wake, warp_delay
 from .trace import Cause, Event, Wait
 from .units.clusters import end_of_lanes, end_of_warp
@@ -252,7 +252,7 @@ def start_cta(ctx, slot, sm, cta_id, cluster, cluster_rank, cluster_slot, time):
         enqueue(ctx, w, time)
 
 
-@jit
+@inner
 def start_clusters(ctx, time):
     """Give free slots to the next CTAs of the grid, a whole cluster at a time."""
     c = S.context(ctx)
@@ -286,6 +286,13 @@ def start_clusters(ctx, time):
             slot = found + k
             start_cta(ctx, slot, load_i32(c.slot_sms, slot), cta_id, cluster, k, found, time)
         c.next_cta += size
+
+
+@entry("int64", "int64")
+def start(ctx, time):
+    """Start a launch: give slots to its first CTAs."""
+    start_clusters(ctx, time)
+    return 0
 
 
 @inner
@@ -520,7 +527,7 @@ def run_warps(ctx, w, popped):
             return S.R_ENDLESS
 
 
-@unlocked
+@entry("int64", unlocked=True)
 def run(ctx):
     """Run until something needs Python: nothing left to do, endless loops, a limit, a full trace buffer, an error, a host service."""
     c = S.context(ctx)
@@ -545,8 +552,9 @@ def run(ctx):
                 return S.R_ERROR if status == S.S_ERROR else S.R_GROW
 
 
-@jit
+@entry("int64", "int64", "int64")
 def expire(ctx, n, time):
     """Let a suspended group of lanes (its number in the table) go on without what it waited for."""
     S.nodes(ctx)[n].expired = 1
     wake(ctx, n // S.NODES_PER_WARP, n % S.NODES_PER_WARP, time)
+    return 0

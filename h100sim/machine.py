@@ -309,7 +309,7 @@ class Machine:
 
     def start(self) -> None:
         """Put the first CTAs on the SMs."""
-        engine.start_clusters(self.ctx.ctypes.data, int(self.context["now"]))
+        engine.start(self.ctx.ctypes.data, int(self.context["now"]))
 
     def run(self, max_steps: int | None = None, until: int | None = None, max_events: int | None = None) -> bool:
         """Run on; return True when the kernel has ended, False at a limit. Raises what the kernel did wrong.

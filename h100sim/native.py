@@ -5,118 +5,201 @@ Numba on first use to a C function pointer. The warp loop calls it through its a
 operations that it uses. ``regs`` is the address of the warp's register file, ``mask`` the active lanes, ``ops`` the address of
 an int32 array (byte offset of every operand's row in the register file), ``ctx`` the address of the machine's context record.
 
-Compiled code is cached on disk. Numba notices when the file of a function changes but not when a function that it calls does,
-so the cache folder of a source file carries a digest of that file and of everything it imports.
+Compiled code is cached on disk, in folders whose names carry a digest of the source file and of everything it imports, since
+Numba notices when the file of a function changes but not when a function that it calls does. Numba itself is imported when
+something has to be compiled: what this module makes are only promises (:class:`Deferred`), and what Python calls on the way to a
+result, handlers and :func:`entry` functions, is loaded by :mod:`h100sim.machine_code`.
 """
 
 from __future__ import annotations
 
-import hashlib
+import ctypes
 import os
-import re
-import sys
 from collections.abc import Callable
-from functools import cache
-from pathlib import Path
+from functools import cache, cached_property
+from importlib import import_module
 from typing import Any
 
-import numba
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.core import caching, cgutils
-from numba.extending import intrinsic as _intrinsic
-from numba.np.arrayobj import make_array, populate_array
-from numba.np.numpy_support import from_dtype
 
-#: int64 f(int64 regs, int64 mask, int64 ops, int64 ctx)
-SIGNATURE = types.int64(types.int64, types.int64, types.int64, types.int64)
+from . import machine_code
+from .code_cache import cache_dir, is_unchanged, object_file
 
-#: Numba's decorator; what it makes takes one argument less (the typing context) than what it is given.
-intrinsic: Callable[[Callable], Callable] = _intrinsic
 
-_PACKAGE = Path(__file__).parent
-#: Imports at the start of a line: what code of the module may call. Imports inside functions never reach compiled code.
-_IMPORT = re.compile(r"^from\s+([.\w]+)\s+import\s+(\([^)]*\)|[^\n]*)", re.MULTILINE)
+class Later:
+    """A module that is imported when something of it is asked for."""
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self._name), name)
+
+
+ir, types, cgutils = Later("llvmlite.ir"), Later("numba.core.types"), Later("numba.core.cgutils")
+numpy_support = Later("numba.np.numpy_support")
+
+#: NUMBA_DISABLE_JIT, where functions stay plain Python.
+IS_PLAIN = os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
+
+
+class Deferred:
+    """Something for compiled code, a function or an intrinsic, that Numba makes when it is first needed."""
+
+    def __init__(self, function: Callable, make: Callable[[Callable], Any]):
+        self.py_func, self._make = function, make
+        self.__name__, self.__module__, self.__doc__ = function.__name__, function.__module__, function.__doc__
+        self.__wrapped__ = function
+
+    @cached_property
+    def value(self) -> Any:
+        """What Numba makes of it."""
+        _teach_numba()
+        return self._make(self.py_func)
+
+    def __call__(self, *args: Any) -> Any:
+        return self.value(*args)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.value, name)
+
+    def __reduce__(self) -> tuple:
+        """Numba pickles what a compiled function refers to."""
+        return _named, (self.__module__, self.py_func.__qualname__)
+
+
+def _named(module: str, name: str) -> Any:
+    return getattr(import_module(module), name)
 
 
 @cache
-def cache_root() -> Path:
-    """Return the folder that all compiled code is kept in: H100SIM_CACHE_DIR or one in the user's cache folder."""
-    if root := os.environ.get("H100SIM_CACHE_DIR"):
-        base = Path(root)
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches" / "h100sim"
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "h100sim"
-    base.mkdir(parents=True, exist_ok=True)
-    return base
+def _teach_numba() -> None:
+    """Let Numba take a Deferred for what it stands for."""
+    from numba.core.registry import cpu_target
+    from numba.extending import typeof_impl
 
-
-@cache
-def cache_dir(source: str) -> Path:
-    """Return the folder for code compiled from a source file: its name has a digest of all that the file is made of."""
-    digest = hashlib.sha256(f"{numba.__version__} {np.__version__} {sys.version}".encode())
-    for file in sorted(source_closure(Path(source))):
-        digest.update(file.read_bytes())
-    folder = cache_root() / digest.hexdigest()[:16]
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def source_closure(source: Path) -> set[Path]:
-    """Return a source file and every file of this package that it imports, directly or not."""
-    found, todo = set(), [source]
-    while todo:
-        file = todo.pop()
-        if file not in found and file.exists():
-            found.add(file)
-            todo.extend(imported_files(file))
-    return found
-
-
-@cache
-def imported_files(source: Path) -> tuple[Path, ...]:
-    """Return the files of this package that a file imports at the start of a line."""
-    files = []
-    for module, names in _IMPORT.findall(source.read_text()):
-        dots = len(module) - len(module.lstrip("."))
-        parts = [part for part in module.lstrip(".").split(".") if part]
-        if dots:
-            folder = source.parents[dots - 1]
-        elif parts[:1] == ["h100sim"]:
-            folder, parts = _PACKAGE, parts[1:]
-        else:
-            continue
-        home = folder.joinpath(*parts)
-        names_found = re.findall(r"(\w+)(?:\s+as\s+\w+)?", re.sub(r"#[^\n]*", "", names))
-        files += [home.with_suffix(".py"), *(home / f"{name}.py" for name in names_found)]
-    return tuple(file for file in files if file.is_file())
+    @typeof_impl.register(Deferred)
+    def _typeof(deferred: Deferred, _: Any) -> Any:
+        try:
+            return cpu_target.typing_context.resolve_value_type(deferred.value)
+        except ValueError:  # an intrinsic, made since Numba last looked at what is new
+            cpu_target.typing_context.refresh()
+            return cpu_target.typing_context.resolve_value_type(deferred.value)
 
 
 def jit(function: Callable) -> Callable:
     """Compile ``function`` with Numba in nopython mode on first use, cached in :func:`cache_dir`."""
-    with _CacheDir(function):
-        return _by_type(numba.njit(cache=True)(function))
-
-
-def unlocked(function: Callable) -> Callable:
-    """The same for a function that takes long: other threads of Python run meanwhile."""
-    with _CacheDir(function):
-        return _by_type(numba.njit(cache=True, nogil=True)(function))
+    return _dispatcher(function)
 
 
 def inner(function: Callable) -> Callable:
     """Compile a function that only compiled code calls: without the wrappers for Python, which take a fifth of the time."""
-    with _CacheDir(function):
-        return _by_type(numba.njit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function))  # type: ignore[call-overload]
+    return _dispatcher(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+
+def _dispatcher(function: Callable, **options: bool) -> Callable:
+    if IS_PLAIN:
+        return function
+    cache_dir(function.__code__.co_filename)  # as the file is now
+
+    def make(function: Callable) -> Any:
+        from numba import njit
+
+        with _CacheDir(function):
+            return _by_type(njit(cache=True, **options)(function))  # type: ignore[call-overload]
+
+    return Deferred(function, make)
+
+
+def intrinsic(function: Callable) -> Callable:
+    """Numba's decorator of that name; what it makes takes one argument less (the typing context) than ``function``."""
+
+    def make(function: Callable) -> Any:
+        from numba.extending import intrinsic
+
+        return intrinsic(function)
+
+    return Deferred(function, make)
+
+
+def entry(*parameters: str, unlocked: bool = False) -> Callable[[Callable], Callable]:
+    """Compile a function that Python calls often or early: without Numba, where its machine code is on disk.
+
+    ``parameters`` are "int64", or "int64[:, :]" and the like for arrays, which must be contiguous and of just that type. The
+    function gives an integer. ``unlocked``: it takes long, and other threads of Python run meanwhile.
+    """
+
+    def decorate(function: Callable) -> Callable:
+        return function if IS_PLAIN else Entry(function, parameters, unlocked)
+
+    return decorate
+
+
+def data_address(array: np.ndarray) -> int:
+    """Return the address of an array's first element."""
+    return array.__array_interface__["data"][0]
+
+
+class Entry(Deferred):
+    """What :func:`entry` makes. Compiled code may call it, too."""
+
+    def __init__(self, function: Callable, parameters: tuple[str, ...], unlocked: bool):
+        plain = _dispatcher(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+        super().__init__(function, lambda _: plain.value)  # type: ignore[attr-defined]
+        self.parameters, self.unlocked = parameters, unlocked
+
+    def __call__(self, *args: Any) -> int:
+        return self.native(*args)
+
+    @cached_property
+    def native(self) -> Callable[..., int]:
+        """The compiled function for Python; compiled now if it never was."""
+        shapes = [parameter.count(":") for parameter in self.parameters]
+        prototype = ctypes.CFUNCTYPE if self.unlocked else ctypes.PYFUNCTYPE
+        count = sum(1 + dimensions for dimensions in shapes)
+        function = prototype(ctypes.c_int64, *[ctypes.c_int64] * count)(self.address)
+        if not any(shapes):
+            return function
+        dtypes = [np.dtype(parameter.partition("[")[0]) for parameter in self.parameters]
+
+        def call(*args: Any) -> int:
+            words: list[int] = []
+            for dtype, dimensions, arg in zip(dtypes, shapes, args, strict=True):
+                if not dimensions:
+                    words.append(int(arg))
+                    continue
+                if arg.dtype != dtype or arg.ndim != dimensions or not arg.flags.c_contiguous:
+                    raise TypeError(f"array must be a contiguous {dtype} of {dimensions} dimensions, not {arg.dtype} {arg.shape}")
+                words += (data_address(arg), *arg.shape)
+            return function(*words)
+
+        return call
+
+    @property
+    def address(self) -> int:
+        return _address(self.py_func, self._compile)
+
+    def _compile(self) -> Any:
+        from numba import cfunc
+
+        names, taken = [], []
+        for k, parameter in enumerate(self.parameters):
+            sizes = [f"n{k}_{axis}" for axis in range(parameter.count(":"))]
+            names += [f"a{k}", *sizes]
+            dtype = parameter.partition("[")[0]
+            taken.append(f"array_at(a{k}, ({', '.join(sizes)},), {dtype})" if sizes else f"a{k}")
+        text = f"def {self.__name__}({', '.join(names)}):\n    return function({', '.join(taken)})\n"
+        space: dict[str, Any] = {"function": self, "array_at": array_at, "__name__": self.__module__}
+        space |= {name: getattr(np, name) for name in {p.partition("[")[0] for p in self.parameters}}
+        exec(text, space)
+        return cfunc(types.int64(*[types.int64] * len(names)))(space[self.__name__])
 
 
 def _by_type(dispatcher: Callable) -> Callable:
     """Let a function be compiled once for an argument's type, not again for every constant that compiled code passes (LLVM
     puts constants in where it inlines), nor for int32, which Numba computes with as int64."""
-    if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]  # it is the plain function then
-        return dispatcher
     resolve = dispatcher.get_call_template  # type: ignore[attr-defined]
 
     def get_call_template(args: tuple, kws: dict) -> tuple:
@@ -126,7 +209,7 @@ def _by_type(dispatcher: Callable) -> Callable:
     return dispatcher
 
 
-def _general(type_: types.Type) -> types.Type:
+def _general(type_: Any) -> Any:
     """Return the type that stands for an argument's type in compiled functions."""
     type_ = types.unliteral(type_)
     return types.int64 if type_ is types.int32 else type_
@@ -136,10 +219,13 @@ class _CacheDir:
     """Point Numba's cache to ours while a function is being decorated (the folder is chosen at that moment)."""
 
     def __init__(self, function: Callable):
-        self.settings = {"CACHE_DIR": str(cache_dir(function.__code__.co_filename)), "CACHE_LOCATOR_CLASSES": _LOCATOR}
+        locator = f"{__package__}.cache_locator.ContentLocator" if _has_locators() else ""
+        self.settings = {"CACHE_DIR": str(cache_dir(function.__code__.co_filename)), "CACHE_LOCATOR_CLASSES": locator}
 
     def __enter__(self) -> None:
-        self.before = {name: getattr(numba.config, name, "") for name in self.settings}
+        from numba import config
+
+        self.before = {name: getattr(config, name, "") for name in self.settings}
         self._set(self.settings)
 
     def __exit__(self, *_: object) -> None:
@@ -147,35 +233,48 @@ class _CacheDir:
 
     @staticmethod
     def _set(settings: dict[str, str]) -> None:
+        from numba import config
+
         for name, value in settings.items():
-            setattr(numba.config, name, value)
+            setattr(config, name, value)
 
 
-if hasattr(caching, "UserProvidedCacheLocator"):
-
-    class ContentLocator(caching.UserProvidedCacheLocator):
-        """Leaves out where a source file lies: checkouts and environments with the same sources share what is compiled."""
-
-        @classmethod
-        def get_suitable_cache_subpath(cls, py_file: str) -> str:
-            return Path(py_file).parent.name
-
-    _LOCATOR = f"{__name__}.{ContentLocator.__name__}"
-else:  # Numba below 0.62 cannot be told, and compares the time of a file
-    _LOCATOR = ""
+@cache
+def _has_locators() -> bool:
+    """Can Numba be told how to find its cache? Below 0.62 it cannot, and compares the time of a file."""
+    return hasattr(import_module("numba.core.caching"), "UserProvidedCacheLocator")
 
 
-_callbacks: dict[Callable, object] = {}
+_addresses: dict[Callable, int] = {}
+#: What must not be collected as long as its machine code is called.
+_compiled: list[Any] = []
+
+
+def _address(function: Callable, compile_now: Callable[[], Any]) -> int:
+    """Return the address of a function's machine code, from its file or made by Numba (a ``CFunc``) and then kept there."""
+    if function not in _addresses:
+        path = object_file(function)
+        address = machine_code.load(path)
+        if address is None:
+            _teach_numba()
+            made = compile_now()
+            _compiled.append(made)
+            address = made.address
+            if is_unchanged(function.__code__.co_filename):
+                machine_code.save(path, made.native_name, made._library.serialize_using_object_code()[2][0])
+        _addresses[function] = address
+    return _addresses[function]
 
 
 def address_of(function: Callable) -> int:
     """Compile a plain Python function to the instruction signature and return its address; it stays alive for the process."""
-    callback = _callbacks.get(function)
-    if callback is None:
-        with _CacheDir(function):
-            callback = numba.cfunc(SIGNATURE, cache=True)(function)
-        _callbacks[function] = callback
-    return callback.address  # type: ignore[attr-defined]
+
+    def compile_now() -> Any:
+        from numba import cfunc
+
+        return cfunc(types.int64(*[types.int64] * 4))(function)
+
+    return _address(function, compile_now)
 
 
 @intrinsic
@@ -275,8 +374,10 @@ def fill_bytes(typingctx, target, value, size):
     return signature, codegen
 
 
-def _array(context: Any, builder: Any, type_: types.Array, address: Any, lengths: list) -> Any:
+def _array(context: Any, builder: Any, type_: Any, address: Any, lengths: list) -> Any:
     """Return an array in C order over the memory at an address."""
+    from numba.np.arrayobj import make_array, populate_array
+
     array = make_array(type_)(context, builder)
     itemsize = stride = ir.Constant(ir.IntType(64), context.get_abi_sizeof(context.get_data_type(type_.dtype)))
     strides = [stride]
@@ -298,13 +399,14 @@ def array_at(typingctx, address, shape, dtype):
     return type_(types.int64, shape, dtype), codegen
 
 
-def _vector(dtype: types.Type) -> Callable:
+def _vector(dtype: str) -> Callable:
     """Return the function that gives an array of one dimension over the memory at an address. (``numba.carray`` would compile
     some functions for each type.)"""
-    type_ = types.Array(dtype, 1, "C")
 
     @intrinsic
     def vector(typingctx, address, size):
+        type_ = types.Array(getattr(types, dtype), 1, "C")
+
         def codegen(context, builder, sig, args):
             return _array(context, builder, type_, args[0], [args[1]])
 
@@ -313,8 +415,8 @@ def _vector(dtype: types.Type) -> Callable:
     return vector
 
 
-u8, u16, u32, u64 = (_vector(t) for t in (types.uint8, types.uint16, types.uint32, types.uint64))
-i32, i64 = _vector(types.int32), _vector(types.int64)
+u8, u16, u32, u64 = (_vector(name) for name in ("uint8", "uint16", "uint32", "uint64"))
+i32, i64 = _vector("int32"), _vector("int64")
 
 #: Length of a table whose length compiled code does not ask for.
 _MANY = 1 << 40
@@ -322,10 +424,11 @@ _MANY = 1 << 40
 
 def table(parent: np.dtype, field: str, dtype: np.dtype) -> Callable:
     """Return the function that gives the table of records whose address is a field of the record ``parent`` at an address."""
-    type_ = types.Array(from_dtype(dtype), 1, "C")
 
     @intrinsic
     def rows(typingctx, address):
+        type_ = types.Array(numpy_support.from_dtype(dtype), 1, "C")
+
         def codegen(context, builder, sig, args):
             return _array(context, builder, type_, _field(builder, parent, field, args[0]), [ir.Constant(ir.IntType(64), _MANY)])
 
@@ -336,10 +439,11 @@ def table(parent: np.dtype, field: str, dtype: np.dtype) -> Callable:
 
 def record(dtype: np.dtype, parent: np.dtype | None = None, field: str = "") -> Callable:
     """Return the function that gives the record at an address, or at the address in a field of the record ``parent`` there."""
-    type_ = from_dtype(dtype)
 
     @intrinsic
     def row(typingctx, address):
+        type_ = numpy_support.from_dtype(dtype)
+
         def codegen(context, builder, sig, args):
             place = args[0] if parent is None else _field(builder, parent, field, args[0])
             return builder.inttoptr(place, context.get_value_type(type_))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .layouts.banks import LOAD, MATRIX, SCRATCH_WORDS, STORE, count, packets
-from .native import jit
+from .native import entry, inner
 from .trace import Access, Copy, Event, Space, Trace
 
 
@@ -50,7 +50,7 @@ def _through_the_port(trace: Trace) -> list[SharedInstruction]:
     totals = np.zeros((len(pcs), 4), np.int64)
     # Accesses of more than 16 bytes (a tensor map that tensormap.replace changes) are of one lane: a wavefront.
     widths = np.where(memory["b"] > 16, 4, memory["b"])
-    _add_wavefronts(memory["a"], widths, kinds, np.where(lanes > 0, lanes, 32)[of], of, trace.lanes, totals)
+    _add_wavefronts(np.ascontiguousarray(memory["a"]), widths, kinds, np.where(lanes > 0, lanes, 32)[of], of, trace.lanes, totals)
     return _instructions(trace, pcs, "wavefronts", totals)
 
 
@@ -86,16 +86,17 @@ def _lanes(opcode: str) -> int:
     return 8 * next((n for n in (4, 2) if f".x{n}" in opcode), 1)
 
 
-@jit
+@entry("int64[:]", "int64[:]", "int64[:]", "int64[:]", "int64[:]", "int64[:, :]", "int64[:, :]")
 def _add_wavefronts(rows, widths, kinds, lanes, of, addresses, totals):
     """Add up [accesses, wavefronts, without conflicts, worst] of each instruction in ``totals``."""
     scratch = np.empty(SCRATCH_WORDS, np.int32)
     for i in range(rows.size):
         found, ideal = count(addresses[rows[i]], lanes[i], widths[i], kinds[i], scratch)
         _add(totals[of[i]], found, ideal)
+    return 0
 
 
-@jit
+@entry("int64[:, :]", "int64[:]", "int64[:]", "int64[:, :]")
 def _add_packets(addresses, widths, of, totals):
     """Add up [accesses, packets, packets if they were full, worst] of each instruction in ``totals``."""
     for i in range(widths.size):
@@ -104,9 +105,10 @@ def _add_packets(addresses, widths, of, totals):
             lanes += addresses[i, lane] >= 0
         # Two packets are the least that an instruction takes.
         _add(totals[of[i]], packets(addresses[i], widths[i]), max(2, (lanes * widths[i] + 31) // 32))
+    return 0
 
 
-@jit
+@inner
 def _add(total, found, ideal):
     total[0] += 1
     total[1] += found

@@ -1,11 +1,18 @@
 """Compiled code: one form of a function per type, and lane operations compiled in another process."""
 
+import ctypes
+import importlib
+import os
+import subprocess
+import sys
+
 import numpy as np
+import pytest
 from numba import types
 
-from h100sim import compile_ahead
+from h100sim import code_cache, compile_ahead, machine_code
 from h100sim.isa import lane
-from h100sim.native import array_at, i32, inner, jit, record, table, u8
+from h100sim.native import address_of, array_at, entry, i32, inner, jit, record, table, u8
 
 
 @inner
@@ -65,3 +72,89 @@ def test_records_and_tables_are_found_through_their_parent():
     head = np.array([(2, rows[2:].ctypes.data, rows.ctypes.data)], PARENT)
     assert weigh(head.ctypes.data) == 8.75
     assert rows["kind"].tolist() == [2, 3, 3]
+
+
+@entry("int64", "int32[:, :]", "bool[:]", "int64[:]")
+def add_rows(scale, rows, wanted, sums):
+    for k in range(rows.shape[0]):
+        if wanted[k]:
+            sums[k] = scale * rows[k].sum()
+    return rows.shape[1]
+
+
+@jit
+def add_rows_of_ones(sums):
+    return add_rows(3, np.ones((2, 4), np.int32), np.ones(2, np.bool_), sums)
+
+
+def test_entries_take_arrays_from_python_and_from_compiled_code():
+    rows, sums = np.arange(6, dtype=np.int32).reshape(2, 3), np.zeros(2, np.int64)
+    assert add_rows(10, rows, np.array([True, True]), sums) == 3
+    assert sums.tolist() == [30, 120]
+    assert add_rows_of_ones(sums) == 4
+    assert sums.tolist() == [12, 12]
+
+
+@pytest.mark.parametrize("rows", [np.zeros((2, 3), np.int64), np.zeros((2, 6), np.int32)[:, ::2], np.zeros(6, np.int32)])
+def test_entries_refuse_arrays_of_another_type_or_layout(rows):
+    with pytest.raises(TypeError, match="array must be a contiguous int32 of 2 dimensions"):
+        add_rows(1, rows, np.ones(2, bool), np.zeros(2, np.int64))
+
+
+def divide(regs, mask, ops, ctx):
+    return regs // mask
+
+
+def test_machine_code_is_loaded_from_its_file(tmp_path):
+    """The code of ``divide`` calls Numba's library: it might divide by 0."""
+    address_of(divide)
+    path = code_cache.object_file(divide)
+    assert b"numba_" in path.read_bytes()
+    call = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4)
+    assert call(machine_code.load(path))(22, 7, 0, 0) == 3
+    assert machine_code.load(tmp_path / "none") is None
+    (tmp_path / "half").write_bytes(path.read_bytes()[:-100])
+    assert machine_code.load(tmp_path / "half") is None
+
+
+EDITED = """
+def kept(regs, mask, ops, ctx):
+    return regs + 1
+"""
+
+
+def test_code_of_an_edited_file_is_not_kept(tmp_path, monkeypatch):
+    """Two files; one is edited between import and compilation, so what is compiled may not be what it says now."""
+    kept = []
+    for name, is_edited in (("first", False), ("second", True)):
+        (tmp_path / f"{name}.py").write_text(EDITED)
+        monkeypatch.syspath_prepend(tmp_path)
+        function = importlib.import_module(name).kept
+        path = code_cache.object_file(function)
+        if is_edited:
+            (tmp_path / f"{name}.py").write_text(EDITED.replace("+ 1", "+ 2"))
+        address_of(function)
+        kept.append(path.exists())
+        path.unlink(missing_ok=True)
+    assert kept == [True, False]
+
+
+START = """
+import sys
+import numpy as np
+import h100sim
+x, y = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
+kernel = h100sim.RawModule(path="docs/square.ptx").get_function("square")
+run = kernel(2, 32, (x, y, np.int32(64)))
+assert np.array_equal(y, x * x) and not run.hazards
+print("numba" in sys.modules)
+"""
+
+
+def test_a_later_start_imports_no_compiler(tmp_path):
+    found = []
+    for _ in range(2):
+        environment = {**os.environ, "H100SIM_CACHE_DIR": str(tmp_path)}
+        done = subprocess.run([sys.executable, "-c", START], env=environment, capture_output=True, text=True, check=True)
+        found.append(done.stdout.strip())
+    assert found == ["True", "False"]

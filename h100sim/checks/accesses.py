@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..native import data_address
 from ..trace import Access, Copy, Space
 from . import tables as t
 from .clocks import SC_FENCED, SC_HEARD, Clock
@@ -110,7 +111,8 @@ def _compare_lanes(launch: Launch, e: Happening, warp: Warp, addresses: np.ndarr
         launch.epochs += 1
         warp.epoch = launch.epochs
     written, read = launch.cells[0, warp.cta.slot], launch.cells[1, warp.cta.slot]
-    found = lanes_in_conflict(addresses, e.b, written, read, warp.epoch, bool(e.d & _WRITE))
+    at = data_address(addresses), len(addresses)
+    found = lanes_in_conflict(*at, e.b, data_address(written), data_address(read), warp.epoch, e.d & _WRITE)
     if found >= 0:
         _report_lanes(launch, e, warp, found >> 6, found & 63, entry)
     if len(warp.recent) < _RECENT:

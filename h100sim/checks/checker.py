@@ -26,7 +26,7 @@ from . import accesses, barriers, registers
 from . import launch as launch_module
 from . import tables as t
 from .arrivals import Arrivals
-from .reading import COPIES, FOOTPRINTS_MAX, reading_of
+from .reading import COPIES, FOOTPRINTS_MAX, Footprint, reading_of
 from .wording import Words, hazards_of, register_hazards
 
 _HANDLERS = {
@@ -177,8 +177,7 @@ class Checker:
                 instruction = self.instructions[pc]
                 transpose = is_transposed(instruction, which)
                 addresses = operand_addresses(instruction.opcode, "ab"[which], bits & (1 << 64) - 1, transpose)
-                spans = _runs(np.unique(addresses >> 4))
-                footprints[pc, which, bits] = spans, int(spans[:, 1].sum())
+                footprints[pc, which, bits] = Footprint.of(_runs(np.unique(addresses >> 4)))
 
 
 #: Makes a Happening of a tuple: twice as quick as ``_make``, which checks its length.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ..native import data_address
 from . import tables as t
 from .clocks import WARPS, Clock
 from .shadow import addresses_of, close_shared, drop, find, new_entry, touch_lanes, touch_operands, touch_rows
@@ -36,7 +37,6 @@ PC_SCOPE = 12
 
 
 _ALL_LANES = 0xFFFFFFFF
-_NO_SPANS = (np.zeros((0, 2), np.int64), 0)
 
 
 class Happening(NamedTuple):
@@ -286,12 +286,15 @@ class Launch:
         self.slots = 0
         self.lanes, self.lanes_start = np.zeros((0, 32), np.int64), 0
         self._knowledge = np.zeros(6, np.int64)
+        self._knowledge_at = data_address(self._knowledge)
         self._knowledge[5] = is_strict
         self.cells = np.zeros((2, 1, CELLS), np.int32)
         self._set(t.build())
 
     def _set(self, tables: t.Tables) -> None:
-        self.tables, self.addresses = tables, addresses_of(tables)
+        self.tables, self._addresses = tables, addresses_of(tables)
+        #: Where the addresses of the tables are.
+        self.at = data_address(self._addresses)
 
     def new_slot(self) -> int:
         """Return a free shadow of shared memory."""
@@ -313,7 +316,7 @@ class Launch:
             self._set(t.with_room(self.tables, 0, 0))
         cta = warp.cta
         return new_entry(
-            self.addresses, flags, warp.number, cta.cluster.number, warp.column, lanes, warp.now, e.row, e.pc, cta.number, e.time
+            self.at, flags, warp.number, cta.cluster.number, warp.column, lanes, warp.now, e.row, e.pc, cta.number, e.time
         )
 
     def operation_entry(self, e: Happening, op: Operation, flags: int, column: int, value: int, object_: int) -> int:
@@ -327,34 +330,35 @@ class Launch:
 
     def touch_operands(self, e: Happening, warp: Warp, group: Warpgroup) -> None:
         """Compare the reads of a wgmma, whose four warps have issued it, with what was before them."""
-        a, b = self.footprints.get((e.pc, 0, e.a), _NO_SPANS), self.footprints[e.pc, 1, e.b]
-        granules = (a[1] + b[1]) // t.GRANULE_BYTES + 2 * (len(a[0]) + len(b[0]))
+        a, b = self.footprints.get((e.pc, 0, e.a)), self.footprints[e.pc, 1, e.b]
+        spans, count, size = (a.address, a.n, a.size) if a else (0, 0, 0)
+        granules = (size + b.size) // t.GRANULE_BYTES + 2 * (count + b.n)
         scalars = self.tables.scalars
         if scalars[t.ENTRIES_FREE] < 4 or scalars[t.RECORDS_FREE] < granules:
             self._set(t.with_room(self.tables, granules, 0))
         cta = warp.cta
         assert group.common is not None, "four warps must have met"
         touch_operands(
-            self.addresses, a[0], b[0], cta.slot, cta.number, self.knowledge(group.common), warp.number - warp.place,
-            cta.cluster.number, group.column, e.c + 1, e.op, e.row, e.pc, e.time,
+            self.at, spans, count, b.address, b.n, cta.slot, cta.number, self.knowledge(group.common),
+            warp.number - warp.place, cta.cluster.number, group.column, e.c + 1, e.op, e.row, e.pc, e.time,
         )  # fmt: skip
 
     def touch_shared(self, entry: int, cta: Cta, address: int, size: int, clock: Clock) -> None:
         """Compare an access to bytes of a CTA's shared memory with those before it."""
         self._make_room(size, 1, False)
         k = self.knowledge(clock)
-        touch_rows(self.addresses, address & 0xFFFFFF, size, 1, 0, cta.slot, cta.number, entry, k)
+        touch_rows(self.at, address & 0xFFFFFF, size, 1, 0, cta.slot, cta.number, entry, k)
 
     def touch_global(self, entry: int, first: int, size: int, rows: int, stride: int, clock: Clock) -> None:
         """The same for rows of bytes of global memory."""
         self._make_room(size * rows, rows, True)
-        touch_rows(self.addresses, first, size, rows, stride, -1, -1, entry, self.knowledge(clock))
+        touch_rows(self.at, first, size, rows, stride, -1, -1, entry, self.knowledge(clock))
 
     def touch_lanes(self, entry: int, addresses: np.ndarray, size: int, rank: int, cta: Cta | None, clock: Clock) -> int:
         """The same for the addresses of lanes in one CTA (None: global memory); see :func:`.shadow.touch_lanes`."""
         self._make_room(size * len(addresses), len(addresses), cta is None)
         slot, number = (cta.slot, cta.number) if cta else (-1, -1)
-        return touch_lanes(self.addresses, addresses, size, rank, slot, number, entry, self.knowledge(clock))
+        return touch_lanes(self.at, data_address(addresses), len(addresses), size, rank, slot, number, entry, self.knowledge(clock))
 
     def _make_room(self, size: int, spans: int, is_global: bool) -> None:
         """See to it that an access to so many bytes in so many spans finds room for its records."""
@@ -364,32 +368,32 @@ class Launch:
         if scalars[t.RECORDS_FREE] < granules or (pages and scalars[t.PAGES] + pages > len(self.tables.page_heads)):
             self._set(t.with_room(self.tables, granules, pages))
 
-    def knowledge(self, clock: Clock) -> np.ndarray:
-        """Return what compiled code needs of a clock; valid until the clock changes."""
+    def knowledge(self, clock: Clock) -> int:
+        """Return the address of what compiled code needs of a clock; valid until the clock changes."""
         k = self._knowledge
         k[0], k[1] = clock.address, clock.columns.shape[1]
-        k[2], k[3] = (0, 0) if clock.foreign is None else (clock.foreign.ctypes.data, clock.foreign.shape[1])
+        k[2], k[3] = (0, 0) if clock.foreign is None else (data_address(clock.foreign), clock.foreign.shape[1])
         k[4] = self.is_foreign_unknown
-        return k
+        return self._knowledge_at
 
     def let_go(self, entry: int) -> None:
         """Refer to an entry once less."""
-        drop(self.addresses, entry)
+        drop(self.at, entry)
 
     def free(self, entry: int) -> None:
         """Free an entry that has served a finding only."""
         self.tables.entries[entry, t.KEPT] += 1
-        drop(self.addresses, entry)
+        drop(self.at, entry)
 
     def close(self, op_number: int) -> None:
         """Forget an operation; its entries live on while records refer to them."""
         op = self.operations.pop(op_number, None)
         for entry in op.entries if op else ():
-            drop(self.addresses, entry)
+            drop(self.at, entry)
 
     def find(self, code: int, cta: int, low: int, high: int, old: int, new: int, a: int = 0, b: int = 0) -> None:
         """Add a finding about entries (-1: none); see :func:`.shadow.find`."""
-        find(self.addresses, code, 1, cta, low, high, old, new, a, b)
+        find(self.at, code, 1, cta, low, high, old, new, a, b)
 
     def report(self, code: int, e: Happening, old: int = -1, mbarrier: Mbarrier | None = None, a: int = 0, b: int = 0) -> None:
         """Add a finding about what the warp of an event does itself, perhaps to an mbarrier."""
@@ -413,5 +417,5 @@ class Launch:
 
     def close_shared(self, cta: Cta, clock: Clock) -> None:
         """Forget the shared memory of a CTA; ``clock``: all that its warps knew."""
-        close_shared(self.addresses, cta.slot, cta.number, self.knowledge(clock))
+        close_shared(self.at, cta.slot, cta.number, self.knowledge(clock))
         self.free_slots.append(cta.slot)

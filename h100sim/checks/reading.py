@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
+from ..native import data_address
 from ..ptx.module import Imm, Instruction
 from . import registers
 from .arrivals import arriving, waiting
@@ -35,13 +37,26 @@ _ISSUES = COPIES | PC_CP_ARRIVE | PC_SYNC
 FOOTPRINTS_MAX, KERNELS_MAX = 1 << 14, 16
 
 
+class Footprint(NamedTuple):
+    """Bytes of shared memory: ``spans`` int64 (n, 2), first byte and bytes, at ``address``; ``size``: all bytes."""
+
+    spans: np.ndarray
+    address: int
+    n: int
+    size: int
+
+    @classmethod
+    def of(cls, spans: np.ndarray) -> Footprint:
+        return cls(spans, data_address(spans), len(spans), int(spans[:, 1].sum()))
+
+
 @dataclass(frozen=True)
 class Reading:
     """``flags`` (PC_), ``counts`` of waits and member masks (``members``) by instruction; ``is_issue`` marks those whose
     issue matters, ``is_aligned`` those with .aligned, ``is_touching`` those that touch registers of wgmmas (``uses``), each
     with a False behind the last for events without an instruction; ``arrivals`` and ``waits`` are the
     instructions that arrive on mbarriers and that test them.
-    ``footprints``: the spans of a wgmma's operand, by instruction, operand and descriptor, with their bytes."""
+    ``footprints``: what a wgmma's operand covers, by instruction, operand and descriptor."""
 
     instructions: tuple[Instruction, ...]
     flags: list[int]
@@ -53,7 +68,7 @@ class Reading:
     is_touching: np.ndarray
     arrivals: frozenset[int]
     waits: frozenset[int]
-    footprints: dict[tuple[int, int, int], tuple[np.ndarray, int]] = field(default_factory=dict)
+    footprints: dict[tuple[int, int, int], Footprint] = field(default_factory=dict)
 
 
 _readings: dict[int, Reading] = {}

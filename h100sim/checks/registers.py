@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..native import jit
+from ..native import entry, inner
 from ..ptx.module import Address, Imm, Instruction, Operand, Pair, Reg, Vector
 from ..trace import Event
 
@@ -231,7 +231,7 @@ class RegisterState:
         return slot
 
 
-@jit
+@inner
 def _find(found, count, code, register, first, pc_first, second):
     """Add a finding of an event (``second``) about what the register's record says (``first``)."""
     for k in range(count[0]):
@@ -251,7 +251,10 @@ def _find(found, count, code, register, first, pc_first, second):
     f[12], f[13] = 1, second[9]
 
 
-@jit
+@entry(
+    "int64[:, :]", "int64[:]", "int32[:, :, :]", "int64[:, :]", "int64[:, :]", "int64[:]", "int64[:]", "int64[:]", "bool[:]", "int64[:]",
+    "bool[:]", "int64[:, :]", "int64[:]",
+)  # fmt: skip
 def _run(events, slot_of, registers, warps, ends, starts, numbers, roles, is_wgmma, shapes, reads_d, found, count):
     for i in range(events.shape[0]):
         e = events[i]
@@ -283,9 +286,10 @@ def _run(events, slot_of, registers, warps, ends, starts, numbers, roles, is_wgm
             ends[slot, e[6] % _RING] = w[_END]
         elif kind == _WAITED and e[6] >= 0:
             w[_DONE] = max(w[_DONE], ends[slot, e[6] % _RING])
+    return 0
 
 
-@jit
+@inner
 def _touch(table, w, register, role, e, found, count):
     """An ordinary instruction reads or writes a register."""
     r = table[register]
@@ -298,7 +302,7 @@ def _touch(table, w, register, role, e, found, count):
         r[_WRITTEN] = 1
 
 
-@jit
+@inner
 def _multiply(table, w, register, role, e, shape, reads, found, count):
     """A wgmma uses a register as accumulator (role 2) or fragment (role 1)."""
     r = table[register]

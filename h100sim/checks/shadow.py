@@ -5,15 +5,15 @@ A new access is compared with every record whose bytes it touches. An older acce
 before a later read of the same reader, is then forgotten for those bytes: whatever races with it also races with the
 newer one.
 
-Compiled functions take the addresses of the tables in one array (:func:`addresses_of`), so that few types are
-involved and they compile in seconds.
+Compiled functions take numbers only: the address of an array with the addresses of the tables (:func:`addresses_of`), and of
+one with what is known.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from ..native import i32, i64, jit, u32
+from ..native import entry, i32, i64, inner, load_i64, u32
 from . import tables as t
 from .clocks import BLOCKS, FOREIGN_BLOCKS, GLOBAL_FENCED, KNOWN, MAP_FENCED, SHARED_FENCED, WARPS
 
@@ -36,22 +36,22 @@ def addresses_of(tables: t.Tables) -> np.ndarray:
     return np.array([*(array.ctypes.data for array in tables), len(tables.page_keys) // 2], np.int64)
 
 
-@jit
+@inner
 def _scalars(T):
-    return i64(T[0], t.SCALARS)
+    return i64(load_i64(T, 0), t.SCALARS)
 
 
-@jit
+@inner
 def _record(T, record):
-    return i32(T[1] + record * 12, 3)
+    return i32(load_i64(T, 1) + record * 12, 3)
 
 
-@jit
+@inner
 def _entry(T, entry):
-    return i64(T[2] + entry * 8 * t.ENTRY_COLUMNS, t.ENTRY_COLUMNS)
+    return i64(load_i64(T, 2) + entry * 8 * t.ENTRY_COLUMNS, t.ENTRY_COLUMNS)
 
 
-@jit
+@entry("int64", "int64")
 def drop(T, entry):
     """Refer to an entry once less; it is freed with the last reference."""
     x, s = _entry(T, entry), _scalars(T)
@@ -60,9 +60,10 @@ def drop(T, entry):
         x[t.NEXT] = s[t.ENTRY_HEAD]
         s[t.ENTRY_HEAD] = entry
         s[t.ENTRIES_FREE] += 1
+    return 0
 
 
-@jit
+@entry(*["int64"] * 11)
 def new_entry(T, flags, warp, cluster, column, lanes, value, event, pc, cta, time):
     """Return an entry for an access that a warp makes itself; there must be a free one."""
     s = _scalars(T)
@@ -80,7 +81,7 @@ def new_entry(T, flags, warp, cluster, column, lanes, value, event, pc, cta, tim
     return entry
 
 
-@jit
+@inner
 def _free_record(T, record):
     s = _scalars(T)
     drop(T, np.int64(_record(T, record)[0]))
@@ -89,7 +90,7 @@ def _free_record(T, record):
     s[t.RECORDS_FREE] += 1
 
 
-@jit
+@entry(*["int64"] * 10)
 def find(T, code, space, cta, low, high, old, new, a, b):
     """Add a finding, or widen the one of the same two instructions. ``old`` and ``new`` are entries, -1 for none."""
     s = _scalars(T)
@@ -98,7 +99,7 @@ def find(T, code, space, cta, low, high, old, new, a, b):
     second_pc = _entry(T, new)[t.PC] if new >= 0 else np.int64(-1)
     event = _entry(T, new)[t.EVENT] if new >= 0 else np.int64(-1)
     for k in range(n):
-        f = i64(T[7] + k * 8 * t.FINDING_COLUMNS, t.FINDING_COLUMNS)
+        f = i64(load_i64(T, 7) + k * 8 * t.FINDING_COLUMNS, t.FINDING_COLUMNS)
         if f[t.F_CODE] == code and f[t.F_FIRST + 1] == first_pc and f[t.F_SECOND + 1] == second_pc and f[t.F_SPACE] == space:
             if f[t.F_LAST] != event:
                 f[t.F_COUNT] += 1
@@ -106,11 +107,11 @@ def find(T, code, space, cta, low, high, old, new, a, b):
             elif f[t.F_COUNT] == 1 and f[t.F_CTA] == cta:
                 f[t.F_LOW] = min(f[t.F_LOW], low)
                 f[t.F_HIGH] = max(f[t.F_HIGH], high)
-            return
+            return 0
     if n >= t.FINDINGS_MAX:
-        return
+        return 0
     s[t.FINDS] = n + 1
-    f = i64(T[7] + n * 8 * t.FINDING_COLUMNS, t.FINDING_COLUMNS)
+    f = i64(load_i64(T, 7) + n * 8 * t.FINDING_COLUMNS, t.FINDING_COLUMNS)
     f[t.F_CODE], f[t.F_SPACE], f[t.F_CTA], f[t.F_LOW], f[t.F_HIGH] = code, space, cta, low, high
     f[t.F_COUNT], f[t.F_LAST], f[t.F_A], f[t.F_B] = 1, event, a, b
     for k in range(2):
@@ -122,29 +123,30 @@ def find(T, code, space, cta, low, high, old, new, a, b):
             e = _entry(T, entry)
             f[at], f[at + 1], f[at + 2], f[at + 3] = e[t.WARP], e[t.PC], e[t.CTA], e[t.EVENT]
             f[at + 4], f[at + 5], f[at + 6] = e[t.TIME], e[t.FLAGS], e[t.OBJECT]
+    return 0
 
 
-@jit
+@inner
 def _knows(k, block, column, value):
     """Has a column of the clock reached a value?"""
-    width = k[_WIDTH]
-    return column < width and i32(k[_COLUMNS], BLOCKS * width)[block * width + column] >= value
+    width = load_i64(k, _WIDTH)
+    return column < width and i32(load_i64(k, _COLUMNS), BLOCKS * width)[block * width + column] >= value
 
 
-@jit
+@inner
 def _is_over(x, k, block, needed):
     """Does a block of the clock know that access ``x`` is over?"""
     return _knows(k, block, x[t.COLUMN], needed) or (x[t.LANES] >= 0 and _knows(k, block, x[t.LANES], needed))
 
 
-@jit
+@inner
 def _is_over_for_warp(x, k, needed):
     """Does the clock know that a read is over, if a lane may release what the other lanes of its warp have read? That is
     contested: the strict reading says no."""
-    return not x[t.FLAGS] & t.WRITE and k[_STRICT] == 0 and _knows(k, WARPS, x[t.COLUMN], needed)
+    return not x[t.FLAGS] & t.WRITE and load_i64(k, _STRICT) == 0 and _knows(k, WARPS, x[t.COLUMN], needed)
 
 
-@jit
+@inner
 def _relation(x, y, k):
     """Return how access ``x`` stands to a later access ``y`` of its bytes, made with knowledge ``k``."""
     before, after = x[t.FLAGS], y[t.FLAGS]
@@ -156,7 +158,7 @@ def _relation(x, y, k):
     if not (before | after) & t.WRITE or both_strong:
         same = x[t.WARP] == y[t.WARP] and before == after and x[t.COLUMN] == y[t.COLUMN] and x[t.LANES] == y[t.LANES]
         return _SUBSUMED if same else _APART
-    if after & t.UNCHANGED and k[_STRICT] == 0 and before & (t.READ | t.WRITE | t.ASYNC_PROXY | t.CP_ASYNC) == t.WRITE:
+    if after & t.UNCHANGED and load_i64(k, _STRICT) == 0 and before & (t.READ | t.WRITE | t.ASYNC_PROXY | t.CP_ASYNC) == t.WRITE:
         return _APART  # two warps store the same value: whoever comes last, the bytes are the same
     needed = x[t.VALUE]
     crosses = after & t.ASYNC_PROXY and not before & t.ASYNC_PROXY
@@ -170,22 +172,22 @@ def _relation(x, y, k):
         if crosses:
             block = MAP_FENCED if after & t.TENSORMAP else SHARED_FENCED if after & t.IN_SHARED else GLOBAL_FENCED
             is_fenced = _is_over(x, k, block, needed)
-    elif k[_FOREIGN_UNKNOWN] == 0:
-        if k[_FOREIGN] == 0:
+    elif load_i64(k, _FOREIGN_UNKNOWN) == 0:
+        if load_i64(k, _FOREIGN) == 0:
             return _UNORDERED
         # Which warp learned first that a load had read its source is not kept: any knowledge of its CTA will do.
         needed = np.int64(1) if (before & t.TMA and before & t.READ) or before & t.CP_ASYNC else x[t.SEEN]
-        foreign = i32(k[_FOREIGN], _FOREIGN_ROWS * k[_WARPS])
+        foreign = i32(load_i64(k, _FOREIGN), _FOREIGN_ROWS * load_i64(k, _WARPS))
         if foreign[x[t.WARP]] < needed:
             return _UNORDERED
         if crosses:
-            is_fenced = foreign[(2 if after & t.TENSORMAP else 1) * k[_WARPS] + x[t.WARP]] >= needed
+            is_fenced = foreign[(2 if after & t.TENSORMAP else 1) * load_i64(k, _WARPS) + x[t.WARP]] >= needed
     if not is_fenced:
         return _UNFENCED if before & t.WRITE else _UNFENCED_READ
     return _ON_MBARRIER if before & t.MBARRIER_WORD else _ORDERED
 
 
-@jit
+@inner
 def _low_byte(mask):
     k = 0
     while k < _BYTES - 1 and not mask >> k & 1:
@@ -193,7 +195,7 @@ def _low_byte(mask):
     return k
 
 
-@jit
+@inner
 def _report(T, verdict, old, new, cta, granule, mask):
     before, after = _entry(T, old)[t.FLAGS], _entry(T, new)[t.FLAGS]
     code = t.RACE
@@ -212,13 +214,13 @@ def _report(T, verdict, old, new, cta, granule, mask):
     find(T, code, space, cta, granule * _BYTES + _low_byte(mask), granule * _BYTES + high, old, new, 0, 0)
 
 
-@jit
+@inner
 def _touch(T, heads, index, granule, mask, new, k, cta):
     """Compare an access with those before it in one granule, then record it; return how many it has found there.
 
     ``heads[index]`` is the granule's list. This is the innermost loop of the checks: it works on flat views.
     """
-    s, y, records, entries = _scalars(T), _entry(T, new), i32(T[1], _MANY), i64(T[2], _MANY)
+    s, y, records, entries = _scalars(T), _entry(T, new), i32(load_i64(T, 1), _MANY), i64(load_i64(T, 2), _MANY)
     writes = y[t.FLAGS] & t.WRITE
     previous, record = np.int64(-1), np.int64(heads[index])
     is_recorded = False
@@ -277,11 +279,11 @@ def _touch(T, heads, index, granule, mask, new, k, cta):
     return length
 
 
-@jit
+@inner
 def _page_of(T, key):
     """Return the page of global granules with a number, new if need be."""
-    slots = T[8]
-    keys, s = i64(T[5], 2 * slots), _scalars(T)
+    slots = load_i64(T, 8)
+    keys, s = i64(load_i64(T, 5), 2 * slots), _scalars(T)
     slot = key & (slots - 1)
     while keys[2 * slot] >= 0:
         if keys[2 * slot] == key:
@@ -293,7 +295,7 @@ def _page_of(T, key):
     return page
 
 
-@jit
+@inner
 def _shorten(T, heads, index):
     """Forget the oldest read or strong access of a granule; a plain write is never forgotten here."""
     previous, before_victim, victim = np.int64(-1), np.int64(-1), np.int64(-1)
@@ -307,7 +309,7 @@ def _shorten(T, heads, index):
         _free_record(T, victim)
 
 
-@jit
+@inner
 def _begin(T, new):
     """Start an access: no verdict is remembered, and its entry lives at least as long as the access."""
     s = _scalars(T)
@@ -316,11 +318,11 @@ def _begin(T, new):
     _entry(T, new)[t.KEPT] += 1
 
 
-@jit
+@inner
 def _touch_shared(T, slot, position, size, cta, new, k):
     flags = _entry(T, new)[t.FLAGS]
-    heads = i32(T[3] + slot * 4 * t.GRANULES, t.GRANULES)
-    written = u32(T[4] + slot * 4 * t.GRANULES, t.GRANULES)
+    heads = i32(load_i64(T, 3) + slot * 4 * t.GRANULES, t.GRANULES)
+    written = u32(load_i64(T, 4) + slot * 4 * t.GRANULES, t.GRANULES)
     end = position + size
     while position < end:
         granule = position >> _SHIFT
@@ -340,7 +342,7 @@ def _touch_shared(T, slot, position, size, cta, new, k):
         position = last
 
 
-@jit
+@inner
 def _touch_global(T, position, size, new, k):
     key, page = np.int64(-1), np.int64(-1)
     end = position + size
@@ -352,17 +354,17 @@ def _touch_global(T, position, size, new, k):
             key = granule >> _PAGE_BITS
             page = _page_of(T, key)
         index = granule & (t.PAGE_GRANULES - 1)
-        heads = i32(T[6] + page * 4 * t.PAGE_GRANULES, t.PAGE_GRANULES)
+        heads = i32(load_i64(T, 6) + page * 4 * t.PAGE_GRANULES, t.PAGE_GRANULES)
         if _touch(T, heads, index, granule, mask, new, k, -1) > t.GLOBAL_READERS:
             _shorten(T, heads, index)
         position = last
 
 
-@jit
-def touch_operands(T, spans_a, spans_b, slot, cta, k, warp, cluster, column, value, operation, event, pc, time):
+@entry(*["int64"] * 16)
+def touch_operands(T, spans_a, count_a, spans_b, count_b, slot, cta, k, warp, cluster, column, value, operation, event, pc, time):
     """Compare the reads of a wgmma with the accesses before them and record them.
 
-    ``spans_a``, ``spans_b`` int64 (n, 2): first byte, bytes, in the memory of the CTA at ``slot``. ``k``: its knowledge,
+    At ``spans_a`` and ``spans_b`` are int64 (count, 2): first byte, bytes, in the memory of the CTA at ``slot``. ``k``: its knowledge,
     see :meth:`.launch.Launch.knowledge`. It is over when its counter (``column``) has reached ``value``.
     """
     flags = t.READ | t.WGMMA | t.IN_SHARED | t.ASYNC_PROXY
@@ -370,14 +372,15 @@ def touch_operands(T, spans_a, spans_b, slot, cta, k, warp, cluster, column, val
     x = _entry(T, new)
     x[t.OPERATION], x[t.SEEN], x[t.OBJECT] = operation, t.NEVER, value - 1
     _begin(T, new)
-    for i in range(spans_a.shape[0]):
-        _touch_shared(T, slot, spans_a[i, 0], spans_a[i, 1], cta, new, k)
-    for i in range(spans_b.shape[0]):
-        _touch_shared(T, slot, spans_b[i, 0], spans_b[i, 1], cta, new, k)
+    for i in range(count_a):
+        _touch_shared(T, slot, load_i64(spans_a, 2 * i), load_i64(spans_a, 2 * i + 1), cta, new, k)
+    for i in range(count_b):
+        _touch_shared(T, slot, load_i64(spans_b, 2 * i), load_i64(spans_b, 2 * i + 1), cta, new, k)
     drop(T, new)
+    return 0
 
 
-@jit
+@entry(*["int64"] * 9)
 def touch_rows(T, first, size, rows, stride, slot, cta, new, k):
     """Compare an access to rows of bytes with those before it and record it.
 
@@ -391,17 +394,18 @@ def touch_rows(T, first, size, rows, stride, slot, cta, new, k):
         else:
             _touch_global(T, first + i * stride, size, new, k)
     drop(T, new)
+    return 0
 
 
-@jit
-def touch_lanes(T, addresses, size, rank, slot, cta, new, k):
-    """The same for the addresses of lanes (-1: none), those in one CTA (``rank``, in bits 24 and up) or in global
+@entry(*["int64"] * 9)
+def touch_lanes(T, addresses, count, size, rank, slot, cta, new, k):
+    """The same for ``count`` addresses of lanes (-1: none), those in one CTA (``rank``, in bits 24 and up) or in global
     memory (``slot`` -1). Returns the rank of another lane that is still to do, -1 if there is none."""
     _begin(T, new)
     other = np.int64(-1)
     lane = 0
-    while lane < addresses.shape[0]:
-        first = addresses[lane]
+    while lane < count:
+        first = load_i64(addresses, lane)
         lane += 1
         if first < 0:
             continue
@@ -410,7 +414,7 @@ def touch_lanes(T, addresses, size, rank, slot, cta, new, k):
                 other = first >> 24
             continue
         length = size
-        while lane < addresses.shape[0] and addresses[lane] == first + length:
+        while lane < count and load_i64(addresses, lane) == first + length:
             length += size
             lane += 1
         if slot >= 0:
@@ -421,11 +425,11 @@ def touch_lanes(T, addresses, size, rank, slot, cta, new, k):
     return other
 
 
-@jit
+@entry(*["int64"] * 4)
 def close_shared(T, slot, cta, k):
     """Forget the shared memory of a CTA that has ended. ``k``: all that its warps knew, bulk loads included."""
-    heads = i32(T[3] + slot * 4 * t.GRANULES, t.GRANULES)
-    written = u32(T[4] + slot * 4 * t.GRANULES, t.GRANULES)
+    heads = i32(load_i64(T, 3) + slot * 4 * t.GRANULES, t.GRANULES)
+    written = u32(load_i64(T, 4) + slot * 4 * t.GRANULES, t.GRANULES)
     last = np.int64(-1)
     for granule in range(t.GRANULES):
         record = np.int64(heads[granule])
@@ -441,3 +445,4 @@ def close_shared(T, slot, cta, k):
             record = following
         heads[granule] = -1
         written[granule] = 0
+    return 0

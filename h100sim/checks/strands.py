@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..native import jit
+from ..native import entry, i32, load_i64
 from .clocks import KNOWN, WARPS, Clock
 
 #: Groups of lanes of a warp with a column of their own, and strands at a time.
@@ -214,19 +214,20 @@ class Lanes:
             self.strands.remove(strand)
 
 
-@jit
-def lanes_in_conflict(addresses, size, cells_written, cells_read, epoch, is_write):
+@entry(*["int64"] * 7)
+def lanes_in_conflict(addresses, count, size, written, read, epoch, is_write):
     """Compare the accesses of lanes to shared memory with those of the warp's other lanes since it last synchronised.
 
-    ``addresses`` int64 (32,), -1: none; ``epoch`` numbers the warp's synchronisations through the launch. Returns the
-    first byte that another lane has written (or read, before a write), times 64, plus that lane (32: several), or -1.
-    Lanes of one instruction are not compared with each other.
+    At ``addresses`` are ``count`` int64, -1: none; at ``written`` and ``read`` the cells of a CTA; ``epoch`` numbers the
+    warp's synchronisations through the launch. Returns the first byte that another lane has written (or read, before a
+    write), times 64, plus that lane (32: several), or -1. Lanes of one instruction are not compared with each other.
     """
     found = np.int64(-1)
-    for lane in range(addresses.shape[0]):
-        if addresses[lane] < 0:
+    cells_written, cells_read = i32(written, CELLS), i32(read, CELLS)
+    for lane in range(count):
+        if load_i64(addresses, lane) < 0:
             continue
-        first = addresses[lane] & 0xFFFFFF
+        first = load_i64(addresses, lane) & 0xFFFFFF
         for cell in range(first >> 1, (first + size) >> 1):
             before = cells_written[cell]
             if before >> 6 == epoch and before & 63 != lane:
@@ -239,10 +240,10 @@ def lanes_in_conflict(addresses, size, cells_written, cells_read, epoch, is_writ
                 break
         if found >= 0:
             break
-    for lane in range(addresses.shape[0]):
-        if addresses[lane] < 0:
+    for lane in range(count):
+        if load_i64(addresses, lane) < 0:
             continue
-        first = addresses[lane] & 0xFFFFFF
+        first = load_i64(addresses, lane) & 0xFFFFFF
         for cell in range(first >> 1, (first + size) >> 1):
             if is_write:
                 cells_written[cell] = epoch << 6 | lane

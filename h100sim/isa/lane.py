@@ -28,8 +28,9 @@ from pathlib import Path
 
 import numpy as np
 
+from ..code_cache import cache_root
 from ..errors import PtxError, Where
-from ..native import address_of, cache_root
+from ..native import address_of
 from ..ptx.module import Imm, Instruction, Operand, Pair, Reg, Sink, Special, Symbol, Vector
 from .lane_rows import plain_rows
 from .lane_text import Slot, function_text, width_of_type

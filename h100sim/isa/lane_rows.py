@@ -11,10 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
+
+from ..native import cgutils, intrinsic, ir, types
 
 __all__ = ["load32", "load64", "merge32", "merge64", "row", "scratch", "store32", "store64", "warp_size"]
 
@@ -45,14 +43,6 @@ def scratch(typingctx):
     return types.voidptr(), codegen
 
 
-class _VolatileLoad(ir.LoadInstr):
-    """A load whose value the compiler may not guess."""
-
-    def descr(self, buf):
-        pointer = self.operands[0]
-        buf.append(f"load volatile {self.type}, {pointer.type} {pointer.get_reference()}, align 8\n")
-
-
 @intrinsic
 def warp_size(typingctx):
     """Return 32, which the compiler does not know.
@@ -61,8 +51,15 @@ def warp_size(typingctx):
     """
 
     def codegen(context, builder, signature, args):
+        class VolatileLoad(ir.LoadInstr):  # type: ignore[name-defined]
+            """A load whose value the compiler may not guess."""
+
+            def descr(self, buf):
+                pointer = self.operands[0]
+                buf.append(f"load volatile {self.type}, {pointer.type} {pointer.get_reference()}, align 8\n")
+
         pointer = cgutils.alloca_once_value(builder, ir.Constant(ir.IntType(64), 32))
-        return builder._insert(_VolatileLoad(builder.block, pointer)) or builder.block.instructions[-1]
+        return builder._insert(VolatileLoad(builder.block, pointer)) or builder.block.instructions[-1]
 
     return types.int64(), codegen
 
@@ -72,47 +69,51 @@ def _element(builder, width: int, args):
     return builder.gep(builder.bitcast(args[0], ir.IntType(width).as_pointer()), [args[1]])
 
 
-def _load(type_: Any):
+def _unsigned(width: int) -> Any:
+    return getattr(types, f"uint{width}")
+
+
+def _load(width: int):
     @intrinsic
     def load(typingctx, pointer, lane):
         def codegen(context, builder, signature, args):
-            return builder.load(_element(builder, type_.bitwidth, args))
+            return builder.load(_element(builder, width, args))
 
-        return type_(types.voidptr, types.int64), codegen
+        return _unsigned(width)(types.voidptr, types.int64), codegen
 
     return load
 
 
-def _store(type_: Any):
+def _store(width: int):
     @intrinsic
     def store(typingctx, pointer, lane, value):
         def codegen(context, builder, signature, args):
-            builder.store(args[2], _element(builder, type_.bitwidth, args))
+            builder.store(args[2], _element(builder, width, args))
             return context.get_dummy_value()
 
-        return types.void(types.voidptr, types.int64, type_), codegen
+        return types.void(types.voidptr, types.int64, _unsigned(width)), codegen
 
     return store
 
 
-def _merge(type_: Any):
+def _merge(bits_of_element: int):
     """Copy the active lanes of a scratch row to a row, ``start`` elements after its beginning: one vector select."""
 
     @intrinsic
     def merge(typingctx, target, start, source, active):
         def codegen(context, builder, signature, args):
             target, start, source, active = args
-            width = 256 // type_.bitwidth
-            chunk, bits = ir.VectorType(ir.IntType(type_.bitwidth), width), ir.IntType(width)
+            width = 256 // bits_of_element
+            chunk, bits = ir.VectorType(ir.IntType(bits_of_element), width), ir.IntType(width)
             for lane in range(0, 32, width):
                 index = builder.add(start, start.type(lane))
-                place = builder.bitcast(_element(builder, type_.bitwidth, (target, index)), chunk.as_pointer())
-                scratch = _element(builder, type_.bitwidth, (source, start.type(lane)))
+                place = builder.bitcast(_element(builder, bits_of_element, (target, index)), chunk.as_pointer())
+                scratch = _element(builder, bits_of_element, (source, start.type(lane)))
                 new = builder.load(builder.bitcast(scratch, chunk.as_pointer()), align=32)
-                old = builder.load(place, align=type_.bitwidth // 8)
+                old = builder.load(place, align=bits_of_element // 8)
                 few = builder.trunc(builder.lshr(active, active.type(lane)), bits)
                 lanes = builder.bitcast(few, ir.VectorType(ir.IntType(1), width))
-                builder.store(builder.select(lanes, new, old), place, align=type_.bitwidth // 8)
+                builder.store(builder.select(lanes, new, old), place, align=bits_of_element // 8)
             return context.get_dummy_value()
 
         return types.void(types.voidptr, types.int64, types.voidptr, types.uint32), codegen
@@ -120,12 +121,12 @@ def _merge(type_: Any):
     return merge
 
 
-load32 = _load(types.uint32)
-load64 = _load(types.uint64)
-store32 = _store(types.uint32)
-store64 = _store(types.uint64)
-merge32 = _merge(types.uint32)
-merge64 = _merge(types.uint64)
+load32 = _load(32)
+load64 = _load(64)
+store32 = _store(32)
+store64 = _store(64)
+merge32 = _merge(32)
+merge64 = _merge(64)
 
 
 def plain_rows(regs: np.ndarray) -> dict:

@@ -19,7 +19,7 @@ from h100sim.dtypes import ElementType
 from h100sim.errors import PtxError, UsageError
 from h100sim.integers import integer
 from h100sim.layouts.swizzle import SPANS
-from h100sim.native import jit, u64
+from h100sim.native import entry, jit, u64
 from h100sim.numerics.wgmma import WgmmaInstruction, parse_wgmma
 
 #: Swizzle mode of each value of bits 62 and 63. Spec: PTX ISA 9.1, "Matrix Descriptor Format".
@@ -137,7 +137,7 @@ def chunk_address(low, high, is_transposed, row, column):
     return address ^ ((((address >> 7) - (high >> 17 & 7)) & (chunks - 1)) << 4)
 
 
-@jit
+@entry("int64", "int64", "int64", "int64", "int64[:, :]")
 def _fill_addresses(low, high, is_transposed, element_bits, out):
     """Write the address of every element of an operand to ``out`` int64 (rows, K)."""
     rows, depth = out.shape
@@ -148,6 +148,7 @@ def _fill_addresses(low, high, is_transposed, element_bits, out):
             else:
                 byte = k * element_bits >> 3
                 out[r, k] = chunk_address(low, high, False, r, byte >> 4) + (byte & 15)
+    return 0
 
 
 @jit

@@ -8,28 +8,27 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-import numba
 import numpy as np
-from numba import types
-from numba.extending import intrinsic
+
+from h100sim.native import IS_PLAIN, intrinsic, types
 
 __all__ = ["f32_bits", "f32_value", "f64_bits", "f64_value", "fma32", "fma64"]
 
 
-def _bit_cast(source: types.Type, target: types.Type):
+def _bit_cast(source: str, target: str):
     """Return an intrinsic that reads the bits of one type as another type of the same width."""
 
     @intrinsic
     def cast(typingctx, value):
         def codegen(context, builder, signature, args):
-            return builder.bitcast(args[0], context.get_value_type(target))
+            return builder.bitcast(args[0], context.get_value_type(getattr(types, target)))
 
-        return target(source), codegen
+        return getattr(types, target)(getattr(types, source)), codegen
 
     return cast
 
 
-def _fused(type_: types.Type):
+def _fused(name: str):
     """Return an intrinsic for a * b + c with a single rounding to nearest even."""
 
     @intrinsic
@@ -37,6 +36,7 @@ def _fused(type_: types.Type):
         def codegen(context, builder, signature, args):
             return builder.fma(*args)
 
+        type_ = getattr(types, name)
         return type_(type_, type_, type_), codegen
 
     return fused
@@ -70,7 +70,7 @@ def _round_fraction(exact: Fraction, dtype):
     return -value if exact < 0 else value
 
 
-if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+if IS_PLAIN:
 
     def f32_value(bits):
         """Return the float32 with the given bits."""
@@ -97,9 +97,9 @@ if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
         return _exact_fma(a, b, c, np.float64)
 
 else:
-    f32_value = _bit_cast(types.uint32, types.float32)
-    f32_bits = _bit_cast(types.float32, types.uint32)
-    f64_value = _bit_cast(types.uint64, types.float64)
-    f64_bits = _bit_cast(types.float64, types.uint64)
-    fma32 = _fused(types.float32)
-    fma64 = _fused(types.float64)
+    f32_value = _bit_cast("uint32", "float32")
+    f32_bits = _bit_cast("float32", "uint32")
+    f64_value = _bit_cast("uint64", "float64")
+    f64_bits = _bit_cast("float64", "uint64")
+    fma32 = _fused("float32")
+    fma64 = _fused("float64")

@@ -9,9 +9,8 @@ Measured: tests/data/mma_sync.npz (kernels f64_m8k4, f64_m16k4, f64_m16k8, f64_m
 from __future__ import annotations
 
 import numpy as np
-from numba import types
 
-from h100sim.native import intrinsic, jit
+from h100sim.native import intrinsic, jit, types
 
 _QUIET = np.uint64(1 << 51)
 _MADE_NAN = np.uint64(0xFFF8000000000000)
