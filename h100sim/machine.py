@@ -105,10 +105,13 @@ class Machine:
         """The context record (a live view)."""
         return self.ctx[0]
 
-    def table(self, name: str, shape: int | tuple[int, ...], dtype: Any, field: str | None = None) -> np.ndarray:
-        """Allocate a table and give compiled code its address."""
+    def table(
+        self, name: str, shape: int | tuple[int, ...], dtype: Any, field: str | None = None, *, is_written: bool = False
+    ) -> np.ndarray:
+        """Allocate a table of zeros and give compiled code its address. ``is_written``: what is read of it was written before, so
+        it need not be zero, which for a buffer of some megabytes takes longer than a small launch."""
         try:
-            array = np.zeros(shape, dtype)
+            array = (np.empty if is_written else np.zeros)(shape, dtype)
         except MemoryError:
             size = int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize
             raise LaunchError(
@@ -192,8 +195,8 @@ class Machine:
         constants = self.table("constants", max(16, len(self.constants)), np.uint8)
         constants[: len(self.constants)] = np.frombuffer(self.constants, np.uint8)
         self.table("local", max(16, slots * warps * 32 * local_bytes), np.uint8)
-        self.table("events", int(c["event_capacity"]), EVENT)
-        self.table("lanes", (int(c["lane_capacity"]), 32), np.int64)
+        self.table("events", int(c["event_capacity"]), EVENT, is_written=True)
+        self.table("lanes", (int(c["lane_capacity"]), 32), np.int64, is_written=True)
         self.table("cta_info", ctas, CTA_INFO)["sm"] = -1 if launch.stride > 1 else 0
         self.table("warp_info", ctas * warps, WARP_INFO)
         self.table("scratch", 1 << 18, np.uint8)

@@ -9,6 +9,8 @@ CTAs without clusters fill a GPC before the next. The GPC that is first differs 
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from .devices import DeviceModel, Limits
 from .errors import LaunchError
 
@@ -55,7 +57,8 @@ def sm_groups(model: DeviceModel) -> tuple[list[list[int]], list[list[int]]]:
     return gpcs, [list(range(k, min(k + _TPC, model.sms))) for k in range(number, model.sms, _TPC)]
 
 
-def places(model: DeviceModel, cluster: int, residents: int) -> list[list[int]]:
+@lru_cache(64)
+def places(model: DeviceModel, cluster: int, residents: int) -> tuple[tuple[int, ...], ...]:
     """Return the SMs of each cluster that can run at once, in the order in which they are taken, where an SM holds so many CTAs
     (``residents``). Raises LaunchError for a cluster that no GPC can hold."""
     gpcs, alone = sm_groups(model)
@@ -64,10 +67,10 @@ def places(model: DeviceModel, cluster: int, residents: int) -> list[list[int]]:
         rule = f"must be at most the {largest} SMs of the largest GPC of {model.name}, not {cluster}"
         raise LaunchError(f"CTAs of a cluster {rule}", rule="cudaErrorInvalidClusterSize")
     held = [0] * model.sms
-    found: list[list[int]] = []
+    found: list[tuple[int, ...]] = []
 
     def take(group: list[int]) -> None:
-        sms = sorted(sorted(group, key=lambda sm: held[sm])[:cluster])
+        sms = tuple(sorted(sorted(group, key=lambda sm: held[sm])[:cluster]))
         for sm in sms:
             held[sm] += 1
         found.append(sms)
@@ -83,4 +86,4 @@ def places(model: DeviceModel, cluster: int, residents: int) -> list[list[int]]:
                 while cluster == 1 and sum(held[sm] for sm in gpc) < layer * len(gpc):
                     take(gpc)
             waiting = [gpc for gpc in waiting if sum(held[sm] for sm in gpc) + cluster <= layer * len(gpc)]
-    return found
+    return tuple(found)

@@ -28,7 +28,7 @@ def test_gpcs_and_their_numbers_are_those_of_an_h200():
 def test_clusters_get_the_sms_that_an_h200_gives_them(case):
     cluster, residents = map(int, re.findall(r"\d+", case))
     flat = SILICON[case]["sms"]
-    there = [flat[k : k + cluster] for k in range(0, len(flat), cluster)]
+    there = [tuple(flat[k : k + cluster]) for k in range(0, len(flat), cluster)]
     here = places(model("h200-sxm"), cluster, residents)
     assert sorted(here) == sorted(there)
     # Which GPC comes first is the GPU's choice; within each, clusters come in the same order.
