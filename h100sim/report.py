@@ -132,7 +132,7 @@ def summarise(trace: Trace) -> Summary:
         roles=_roles(trace),
         loads=_traffic(trace, _LOADS),
         stores=_traffic(trace, _STORES),
-        tensor_cores=_tensor_cores(trace, sms),
+        tensor_cores=tensor_cores(trace, sms),
         shared_memory=shared_instructions(trace),
         issue_slots=_issue_slots(trace),
     )
@@ -208,7 +208,7 @@ def _traffic(trace: Trace, kinds: Sequence[Copy]) -> Traffic:
     return Traffic(len(rows), int(rows["bytes"].sum()))
 
 
-def _tensor_cores(trace: Trace, sms: int) -> TensorCores:
+def tensor_cores(trace: Trace, sms: int) -> TensorCores:
     """Count wgmma operations against the peak.
 
     Spec: H100 whitepaper, "H100 SM Architecture": 4,096 dense bf16 operations per SM and cycle, that is N/2 cycles for

@@ -8,11 +8,12 @@ it cannot show: CTAs that are longer on other SMs, how bursts of all SMs meet in
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from . import report
 from .devices import DeviceModel
 from .errors import UsageError
 from .placement import places
@@ -23,6 +24,9 @@ from .words import counted
 if TYPE_CHECKING:
     from .machine import Launch, Machine
 
+#: From which share of the time on, at the full rate of the tensor cores, a launch counts as one that computes. Assumed: it parts the
+#: launches below.
+BUSY = 0.25
 #: Error of the estimate in percent of what the whole GPU takes, both on h100-sxm with ``values="none"``, for CTAs of equal work
 #: that compute most of the time. Measured: this simulator; tests/test_representative.py repeats some.
 COMPARED: dict[str, float] = {
@@ -97,14 +101,39 @@ def renumbered(trace: Trace) -> Trace:
     return replace(trace, events=events, ctas=ctas, warps=warps)
 
 
+@dataclass(frozen=True)
+class Accuracy:
+    """What is known of an estimate: the ``errors`` of ``launches`` like it, in percent, the tensor cores' share of the time, and the
+    cycles that all SMs take if it is as wrong as these were."""
+
+    is_compute: bool
+    of_peak: float
+    errors: dict[str, float]
+    cycles: int
+    least: int
+    most: int
+
+
+def accuracy(trace: Trace) -> Accuracy:
+    """Return what is known of the error of the estimate in a trace: that of kernels whose tensor cores are about as busy."""
+    of_peak = report.tensor_cores(trace, len(np.unique(trace.ctas["sm"]))).of_peak
+    errors = COMPARED if of_peak >= BUSY else COMPARED_MEMORY
+    ends = [trace.cycles / (1 + error / 100) for error in (*errors.values(), 0)]
+    return Accuracy(of_peak >= BUSY, of_peak, dict(errors), int(trace.cycles), round(min(ends)), round(max(ends)))
+
+
 def as_text(trace: Trace) -> str:
-    """Return what ran and what is known of the error of the estimate."""
+    """Return what ran, how far off the estimate may be and why."""
     ran, grid = len(trace.ctas), int(np.prod(trace.kernel.grid))
     sms = counted(len(np.unique(trace.ctas["sm"])), "SM")
-    low, high = min(COMPARED.values()), max(COMPARED.values())
-    memory = ", ".join(f"{name} {error:+.0f} %" for name, error in COMPARED_MEMORY.items())
+    known = accuracy(trace)
+    low, high = (
+        f"{known.errors[name]:+.1f} % ({name})" for name in (of(known.errors, key=known.errors.__getitem__) for of in (min, max))
+    )
+    often = "at least" if known.is_compute else "less than"
     return (
-        f"An estimate: {ran:,} of {grid:,} CTAs ran, those of {sms}. Against all SMs (--sms all) it is known to be {low:+.1f} % to "
-        f"{high:+.1f} % off for GEMM and attention with CTAs of equal work ({len(COMPARED)} launches, listed by --json), and less "
-        f"sure for kernels that mostly move data ({memory}). Where the work of CTAs differs, those of one SM do not stand for all."
+        f"An estimate: {ran:,} of {grid:,} CTAs ran, those of {sms}. All SMs (--sms all) take {known.least:,} to {known.most:,} cycles if "
+        f"it is as far off as launches are whose tensor cores are busy {often} {BUSY:.0%} of the "
+        f"time (here {known.of_peak:.0%}): {low} to {high}, all listed by --json.\n"
+        "Where the work of CTAs differs, those of one SM do not stand for all."
     )

@@ -9,7 +9,7 @@ import pytest
 
 from h100sim import RawModule, UsageError, representative
 from h100sim.trace import Event
-from tk_programs import gemm_5_two_consumers, gemm_6_multicast, gemm_8_tma_store
+from tk_programs import gemm_5_two_consumers, gemm_6_multicast, gemm_8_tma_store, layernorm
 
 PTX = """
 .version 8.0
@@ -54,6 +54,26 @@ def test_one_sm_gets_every_wave_and_numbers_its_ctas_from_zero() -> None:
     assert set(np.unique(trace.events["cta"])) <= {-1, 0, 1} and trace.events["warp"].max() == 23
     assert set(trace.of(Event.MBARRIER_INITIALISED)["b"].tolist()) == {0, 1}
     assert "2 of 256 CTAs ran, those of 1 SM" in representative.as_text(trace)
+
+
+def test_how_far_off_an_estimate_may_be_is_what_launches_like_it_were() -> None:
+    trace = run(gemm_5_two_consumers, "representative", m=2048, n=2048, k=2048).trace
+    known = representative.accuracy(trace)
+    assert known.is_compute and known.errors == representative.COMPARED
+    assert 0.99 * trace.cycles < known.least <= trace.cycles <= known.most < 1.01 * trace.cycles
+    text = representative.as_text(trace)
+    assert f"All SMs (--sms all) take {known.least:,} to {known.most:,} cycles" in text and "busy at least 25% of the time" in text
+
+
+def test_the_estimate_of_a_kernel_that_moves_data_says_how_wrong_it_is() -> None:
+    estimate, whole = run(layernorm, "representative", rows=16384), run(layernorm, "all", rows=16384)
+    known = representative.accuracy(estimate.trace)
+    assert not known.is_compute and known.errors == representative.COMPARED_MEMORY
+    error = 100 * (estimate.cycles / whole.cycles - 1)
+    assert error == pytest.approx(representative.COMPARED_MEMORY["layernorm rows=16384"], abs=1)
+    assert known.least <= whole.cycles <= 1.01 * known.most
+    assert f"{known.least:,} to {known.most:,} cycles" in representative.as_text(estimate.trace)
+    assert "-13.4 % (layernorm rows=16384) to -0.5 % (softmax rows=16384)" in representative.as_text(estimate.trace)
 
 
 def test_a_cluster_runs_whole() -> None:

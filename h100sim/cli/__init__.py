@@ -11,7 +11,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import wraps
 from importlib import metadata
 from pathlib import Path
@@ -196,8 +196,7 @@ def run(
     if json:
         extra: dict[str, Any] = {} if before is None else {"what_if": {"changes": changes, "cycles_before": before.run.cycles}}
         if sms != "all":
-            known = representative.COMPARED | representative.COMPARED_MEMORY
-            extra["estimate"] = {"ctas": len(outcome.run.ctas), "known_errors_percent": known}
+            extra["estimate"] = {"ctas": len(outcome.run.ctas), **asdict(representative.accuracy(outcome.run.trace))}
         output.as_json({**output.outcome_json("run", job, outcome), **extra})
     else:
         print(output.outcome_text(outcome, with_report=True), flush=True)
