@@ -196,7 +196,9 @@ class RawKernel:
             raise
         finally:
             session.write_back()
-        return session.result()
+        run = session.result()
+        session.machine.release()
+        return run
 
     def debug(
         self, grid: Sequence[int] | int, block: Sequence[int] | int, args: Sequence[Any], **options: Unpack[LaunchOptions]

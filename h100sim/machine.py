@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from . import engine, faults, representative, schedules
+from . import engine, faults, representative, schedules, spare_tables
 from . import state as S
 from .checks.deadlock import explain
 from .checks.wait_graph import ledgers, wait_edges
@@ -92,6 +92,7 @@ class Machine:
         #: The chunks of events that a listener keeps, for explaining a deadlock.
         self.kept: list[np.ndarray] = []
         self.tables: dict[str, np.ndarray] = {}
+        self._buffers: dict[str, np.ndarray] = {}
         set_latencies(program, model)
         self.ctx = np.zeros(1, S.CONTEXT)
         self._plan_count = 0
@@ -109,18 +110,30 @@ class Machine:
         self, name: str, shape: int | tuple[int, ...], dtype: Any, field: str | None = None, *, is_written: bool = False
     ) -> np.ndarray:
         """Allocate a table of zeros and give compiled code its address. ``is_written``: what is read of it was written before, so
-        it need not be zero, which for a buffer of some megabytes takes longer than a small launch."""
+        it need not be zero."""
+        size = int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize
+        buffer = spare_tables.take(name, size)
+        if buffer is not None and not is_written:
+            buffer[:size] = 0
         try:
-            array = (np.empty if is_written else np.zeros)(shape, dtype)
+            if buffer is None:
+                buffer = (np.empty if is_written else np.zeros)(size, np.uint8)
         except MemoryError:
-            size = int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize
             raise LaunchError(
                 f"{name} of all resident warps must fit into the memory of this machine, not take {size:,} bytes",
                 rule="cudaErrorLaunchOutOfResources",
             ) from None
-        self.tables[name] = array
+        self._buffers[name] = buffer
+        array = self.tables[name] = buffer[:size].view(dtype).reshape(shape)
         self.context[field or name] = array.ctypes.data
         return array
+
+    def release(self) -> None:
+        """Give the memory of the tables to later launches; the machine must not be used any more."""
+        for name, buffer in self._buffers.items():
+            spare_tables.give(name, buffer)
+        self.tables.clear()
+        self._buffers.clear()
 
     def _build(self) -> None:
         c, program, launch, model = self.context, self.program, self.launch, self.model
@@ -164,7 +177,7 @@ class Machine:
         self.table("ctas", slots, S.CTA)
         self.table("slot_sms", slots, np.int32)[:] = slot_sms
         self.table("mbarriers", slots * 1024, S.MBARRIER)
-        self.table("mbarrier_index", slots * stride // 8, np.int32)
+        self.table("mbarrier_index", slots * stride // 8, np.int32, is_written=True)
         self.table("barriers", slots * S.BARRIERS_PER_CTA, S.BARRIER)
         self.table("asyncs", int(c["async_capacity"]), S.ASYNC)
         self.table("groups", slots * groups, S.WARPGROUP)
@@ -183,7 +196,7 @@ class Machine:
         c["shared"] = (self.tables["shared"].ctypes.data + 1023) & ~1023
         if launch.values:
             self.tables["shared"][:] = 0xCD
-        self.table("registers", slots * warps * int(c["register_bytes"]) + 64, np.uint8)
+        self.table("registers", slots * warps * int(c["register_bytes"]) + 64, np.uint8, is_written=True)
         c["registers"] = (self.tables["registers"].ctypes.data + 63) & ~63
         self.table("ready", slots * warps * program.ready_slots, np.int64)
         self.tables["register_template"] = template = self._template()
