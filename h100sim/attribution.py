@@ -68,7 +68,8 @@ ISSUE = np.dtype(
 
 @dataclass(frozen=True)
 class Issues:
-    """Every instruction that warps issued: ``rows`` (ISSUE) warp by warp in the order of time, ``first`` row of each warp."""
+    """Every instruction that some warps issued: ``rows`` (ISSUE) warp by warp in the order of time, ``first`` row of each warp of the
+    launch."""
 
     rows: np.ndarray
     first: np.ndarray
@@ -78,10 +79,13 @@ class Issues:
         return self.rows[self.first[warp] : self.first[warp + 1]]
 
 
-def issues(trace: Trace) -> Issues:
-    """Return every instruction that warps issued."""
-    issued = trace.of(Event.ISSUED)
-    issued = issued[np.argsort(issued["warp"], kind="stable")]
+def issues(trace: Trace, warps: Sequence[int]) -> Issues:
+    """Return every instruction that these warps issued."""
+    events = trace.events
+    wanted = np.zeros(len(trace.warps) + 1, bool)
+    wanted[list(warps)] = True
+    rows = np.flatnonzero((events["kind"] == Event.ISSUED) & wanted[events["warp"]])
+    issued = events[rows[np.argsort(events["warp"][rows], kind="stable")]]
     found = np.zeros(len(issued), ISSUE)
     for name, source in (("warp", "warp"), ("pc", "pc"), ("time", "time"), ("late", "a"), ("cause", "b")):
         found[name] = issued[source]
@@ -101,8 +105,10 @@ def _add_shared_memory(trace: Trace, issued: np.ndarray, found: np.ndarray) -> N
         (memory, memory["c"] + 1, source),
     ):  # fmt: skip
         # An access holds its warp, so it is the last instruction that issued at its time.
-        at = np.searchsorted(place, _places(events["warp"], events["time"]), side="right") - 1
-        column[at[at >= 0]] = values[at >= 0]
+        wanted = _places(events["warp"], events["time"])
+        at = np.searchsorted(place, wanted, side="right") - 1
+        there = (at >= 0) & (place[at] == wanted) if len(place) else np.zeros(len(wanted), bool)
+        column[at[there]] = values[there]
     found["own"] = np.minimum(lost, found["held"])
     loads = np.flatnonzero(source)
     waiting = np.flatnonzero((issued["b"] == Cause.DEPENDENCY) & (issued["a"] > 0))
@@ -129,7 +135,7 @@ def spent(trace: Trace, warps: Sequence[int], waits: Iterable[tuple[int, int, in
 
     ``waits``: (warp, blocked, resumed, name) of suspensions.
     """
-    found = issues(trace)
+    found = issues(trace, warps)
     costs = costs_of(trace)
     suspended: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
     for warp, blocked, resumed, name in waits:

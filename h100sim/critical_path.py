@@ -196,7 +196,7 @@ class _Naming:
 def _shares(trace: Trace, links: tuple[Link, ...]) -> tuple[Share, ...]:
     """Return what the path's cycles went into: units by name, the time of warps by role and cause."""
     shares: dict[str, int] = defaultdict(int)
-    issued = attribution.issues(trace)
+    issued = attribution.issues(trace, sorted({link.warp for link in links if link.warp >= 0}))
     costs = attribution.costs_of(trace)
     for link in links:
         if link.warp < 0:
