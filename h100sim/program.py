@@ -18,6 +18,7 @@ import numpy as np
 from . import engine, outline, schedule
 from . import state as S
 from .compile_ahead import compile_ahead
+from .contraction import contract
 from .devices import DeviceModel, Issue
 from .engine import FILLS, RANK, WIDE_RANK
 from .errors import PtxError, Where
@@ -225,6 +226,9 @@ class _Decoder:
         lowered = []
         for self.pc, instruction in enumerate(code):
             lowered.append(None if instruction.base == "bra" else self.lower(instruction))
+        if not self.module.is_debug:
+            kept = contract(self.function, lowered)
+            self.function = replace(self.function, registers=(*self.function.registers, *kept))
         compile_ahead(handlers(lowered))
         for k, instruction in enumerate(code):
             record = table[k]

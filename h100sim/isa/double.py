@@ -37,8 +37,13 @@ def add_sub_mul(op: Opcode) -> Operation:
 @lane_instruction("[fma|mad].[rn|rz|rm|rp].f64")
 def fma(op: Opcode) -> Operation:
     """d = a * b + c with one rounding."""
-    mode = rounding(op)
-    return _operation(3, f"fma64_directed(a, b, c, {mode})" if mode else "fma64(a, b, c)", mode)
+    return signed_fma(op)
+
+
+def signed_fma(op: Opcode, product: str = "", addend: str = "") -> Operation:
+    """Return d = a * b + c with one rounding, "-" before the product or the addend where it is given."""
+    mode, operands = rounding(op), f"{product}a, b, {addend}c"
+    return _operation(3, f"fma64_directed({operands}, {mode})" if mode else f"fma64({operands})", mode)
 
 
 @lane_instruction("div.[rn|rz|rm|rp].f64")

@@ -45,10 +45,15 @@ def add_sub_mul(op: Opcode) -> Operation:
 @lane_instruction("[fma|mad].[rn|rz|rm|rp][.ftz|][.sat|].f32")
 def fma(op: Opcode) -> Operation:
     """d = a * b + c with one rounding."""
-    mode = rounding(op)
+    return signed_fma(op)
+
+
+def signed_fma(op: Opcode, product: str = "", addend: str = "") -> Operation:
+    """Return d = a * b + c with one rounding, "-" before the product or the addend where it is given."""
+    mode, operands = rounding(op), f"{product}a, b, {addend}c"
     if mode:
-        return _finish(op, 3, f"fma32_directed(a, b, c, {mode}, {op.has('ftz')})", flushed=True)
-    return _finish(op, 3, "fma32_ftz(a, b, c)" if op.has("ftz") else "fma32(a, b, c)", flushed=True)
+        return _finish(op, 3, f"fma32_directed({operands}, {mode}, {op.has('ftz')})", flushed=True)
+    return _finish(op, 3, f"fma32{'_ftz' if op.has('ftz') else ''}({operands})", flushed=True)
 
 
 def _quotient(op: Opcode, a: str, b: str) -> str:

@@ -66,10 +66,15 @@ def add_sub_mul(op: Opcode) -> Operation:
 )
 def fma(op: Opcode) -> Operation:
     """d = a * b + c with one rounding; .oob: +0 if a or b is the out-of-bounds NaN."""
+    return signed_fma(op)
+
+
+def signed_fma(op: Opcode, product: str = "", addend: str = "") -> Operation:
+    """Return d = a * b + c with one rounding, "-" before the product or the addend where it is given."""
 
     def half(a: str, b: str, c: str) -> str:
         x, y, z = (f"float64({_value(op, code)})" for code in (a, b, c))
-        exact = f"sum_to_odd({x} * {y}, {z})"
+        exact = f"sum_to_odd({product}{x} * {y}, {addend}{z})"
         body = _finish(op, f"{_number(op)}_round({exact}, 0)", exact)
         if op.has("oob"):
             body = f"(uint32(0) if {a} == uint32(0x7FF7) or {b} == uint32(0x7FF7) else {body})"

@@ -237,6 +237,11 @@ def _bind(instruction: Instruction) -> LaneOp:
     return LaneOp(_form(opcode, op, tuple(outs), tuple(ins)), tuple(outs), tuple(ins))
 
 
+def bound(name: str, op: Operation, outs: tuple[Operand, ...], ins: tuple[tuple[Operand, str], ...]) -> LaneOp:
+    """Bind operands to an operation that no opcode has: what an assembler makes of several. ``name`` is its own."""
+    return LaneOp(_form(name, op, outs, ins), outs, ins)
+
+
 def _atoms(operand: Operand) -> Iterator[Operand]:
     if isinstance(operand, Vector):
         for element in operand.elements:

@@ -25,12 +25,16 @@ from .host_float import f32_bits, f32_value, f64_bits, f64_value, fma64
 from .integers import top_bit64
 
 __all__ = [
+    "approx_factors",
+    "approx_factors_ftz",
     "cos_approx",
     "div_approx",
     "div_approx_ftz",
     "div_full",
     "div_full_ftz",
     "ex2_approx",
+    "full_factors",
+    "full_factors_ftz",
     "lg2_approx",
     "mufu_ex2",
     "mufu_lg2",
@@ -270,34 +274,58 @@ def rsqrt_approx(x):
 
 
 @jit
-def div_approx(a, b):
-    """Return a / b as a product with the reciprocal, subnormal b included; above 2^126 the reciprocal is 0."""
+def approx_factors(a, b):
+    """Return the factors whose product is a / b by div.approx, subnormal b included; above 2^126 the reciprocal is 0."""
     scale = float32(1)
     if f32_bits(b) & uint32(0x7F800000) == uint32(0):
         scale = float32(16777216.0)
-    return float32(float32(a * scale) * mufu_rcp(float32(b * scale)))
+    return float32(a * scale), mufu_rcp(float32(b * scale))
 
 
 @jit
-def div_full(a, b):
-    """Return a / b as a product with the reciprocal, both scaled by what keeps the reciprocal of b normal."""
+def full_factors(a, b):
+    """Return the factors whose product is a / b by div.full: both scaled by what keeps the reciprocal of b normal."""
     scale = float32(1)
     if f32_bits(b) & uint32(0x7F800000) == uint32(0):
         scale = float32(16777216.0)
     elif abs(b) > float32(2.0**126):
         scale = float32(0.25)
-    return float32(float32(a * scale) * mufu_rcp(float32(b * scale)))
+    return float32(a * scale), mufu_rcp(float32(b * scale))
+
+
+@jit
+def approx_factors_ftz(a, b):
+    return a, mufu_rcp(b)
+
+
+@jit
+def full_factors_ftz(a, b):
+    scale = float32(0.25) if abs(b) > float32(2.0**126) else float32(1)
+    return flush32(float32(a * scale)), mufu_rcp(float32(b * scale))
+
+
+@jit
+def div_approx(a, b):
+    x, y = approx_factors(a, b)
+    return float32(x * y)
+
+
+@jit
+def div_full(a, b):
+    x, y = full_factors(a, b)
+    return float32(x * y)
 
 
 @jit
 def div_approx_ftz(a, b):
-    return mul32_ftz(a, mufu_rcp(b))
+    x, y = approx_factors_ftz(a, b)
+    return mul32_ftz(x, y)
 
 
 @jit
 def div_full_ftz(a, b):
-    scale = float32(0.25) if abs(b) > float32(2.0**126) else float32(1)
-    return mul32_ftz(flush32(float32(a * scale)), mufu_rcp(float32(b * scale)))
+    x, y = full_factors_ftz(a, b)
+    return mul32_ftz(x, y)
 
 
 @jit

@@ -203,7 +203,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Module:
-    """A whole PTX text. ``files`` maps ``.file`` indices to names."""
+    """A whole PTX text. ``files`` maps ``.file`` indices to names. ``is_debug``: ``.target`` says so, and ptxas does not optimise."""
 
     text: str
     filename: str
@@ -212,6 +212,7 @@ class Module:
     functions: dict[str, Function]
     variables: dict[str, Variable]
     files: dict[int, str] = field(default_factory=dict)
+    is_debug: bool = False
 
 
 def symbols_of(function: Function, with_callees: bool = True) -> Iterator[Symbol]:

@@ -55,6 +55,7 @@ class _Pending:
 @dataclass
 class _ModuleParser:
     cursor: Cursor
+    is_debug: bool = False
     symbols: dict[str, tuple[Symbol, int]] = field(default_factory=dict)
     variables: dict[str, Variable] = field(default_factory=dict)
     functions: dict[str, Function] = field(default_factory=dict)
@@ -70,7 +71,7 @@ class _ModuleParser:
         for pending in self.bodies:
             self._body(pending)
         tokens = cursor.tokens
-        return Module(tokens.text, tokens.filename, version, target, self.functions, self.variables, self.files)
+        return Module(tokens.text, tokens.filename, version, target, self.functions, self.variables, self.files, self.is_debug)
 
     # Header.
     def _version(self) -> tuple[int, int]:
@@ -100,6 +101,7 @@ class _ModuleParser:
                 target = name
             elif name not in _TARGET_OPTIONS:
                 raise cursor.error(f".target must be sm_90a, sm_90 or an older architecture that runs on it, not {cursor.shown()}")
+            self.is_debug |= name == "debug"
             cursor.advance()
             if not cursor.accept(","):
                 break
