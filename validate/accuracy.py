@@ -28,6 +28,14 @@ LAWS = {
     "barrier_round_trip": ("cycles per round", 0.10),
 }
 
+#: From which error on a case is named as wrong, and what is understood of it.
+FAR_OFF = 0.10
+WHY = {
+    "gemm_2048_f32": "stores of all SMs at once are served faster here than measured, a small part of it; the rest is not understood",
+    "gemm_bm192": "three consumers; the capture varies much from launch to launch",
+    "attention_delta": "it is over before its first loads are back: silicon's first access to memory misses the TLB, which is not modelled",
+}
+
 
 @dataclass(frozen=True)
 class Case:
@@ -114,6 +122,12 @@ def groups(found: Sequence[Case]) -> list[tuple[str, list[Case]]]:
     return [(title, cases) for title, cases in chosen.items() if cases]
 
 
+def far_off(found: Sequence[Case]) -> list[tuple[Case, str]]:
+    """Return the cases whose error is above FAR_OFF, the largest first, and why that is as far as it is understood."""
+    wrong = [case for case in found if not case.is_stale and abs(case.error) > FAR_OFF]
+    return [(case, WHY.get(case.name, "not understood")) for case in sorted(wrong, key=lambda case: -abs(case.error))]
+
+
 def as_text(found: list[Case], measured: list[Case]) -> str:
     """Return the page: programs one by one, held-out ones marked, then a line for each law."""
     lines = ["Cycles per CTA, here and on silicon (* held out of every fit):", ""]
@@ -125,6 +139,8 @@ def as_text(found: list[Case], measured: list[Case]) -> str:
     for title, chosen in groups(found):
         s = summarise(chosen)
         lines.append(f"  {title}: {s.cases} cases, mean error {s.mean:.1%}, largest {s.largest:.1%} ({s.worst})")
+    if wrong := far_off(found):
+        lines += ["", f"Off by more than {FAR_OFF:.0%}:", "", *(f"    {case.name} {case.error:+.1%}: {why}" for case, why in wrong)]
     if measured:
         lines += ["", "Measured laws, the same PTX here and there:", ""]
         for name, (what, allowed) in LAWS.items():

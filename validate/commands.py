@@ -322,6 +322,7 @@ def _report(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
         "captures": rows,
         "cases": [{**asdict(case), "error": case.error} for case in (*cases, *measured)],
         "fitted": list(accuracy.FITTED),
+        "far_off": [{"name": case.name, "error": case.error, "why": why} for case, why in accuracy.far_off(cases)],
     }
     return int(wrong), {"status": "different" if wrong else "same", **answer}
 

@@ -57,6 +57,14 @@ def document(cases: Sequence[Case], measured: Sequence[Case], bits: Sequence[dic
         _section("Errors in short", _summary(cases, measured)),
         _section("Cycles per CTA: signed error of every case", _errors(cases), _table(cases)),
     ]
+    if wrong := accuracy.far_off(cases):
+        rows = [(case.name, f"{case.error:{_PERCENT}}", why) for case, why in wrong]
+        parts.append(
+            _section(
+                f"Off by more than {accuracy.FAR_OFF:.0%}, and why",
+                _rows(("capture", "error", "what is understood of it"), rows, (1,)),
+            )
+        )
     if bits:
         parts.append(_section("Bits of the outputs", _bits(bits)))
     if sweeps := list(_sweeps(cases)):

@@ -53,6 +53,17 @@ def test_the_page_states_errors_and_where_silicon_comes_from(text: str) -> None:
     assert "<td>copy_64</td><td>every bit the same</td>" in text
 
 
+def test_text_and_page_say_where_they_are_wrong_and_why(text: str, cases: list[Case]) -> None:
+    wrong = [*cases, case("gemm_2048_f32", -0.3)]
+    assert [(c.name, why.split(",")[0]) for c, why in accuracy.far_off(wrong)] == [
+        ("copy_64", "not understood"), ("gemm_2048_f32", "stores of all SMs at once are served faster here than measured"),
+        ("attention_1", "not understood"),
+    ]  # fmt: skip
+    assert "    attention_1 -25.0%: not understood" in accuracy.as_text(wrong, []).splitlines()
+    assert '<td>attention_1</td><td class="number">-25.0%</td><td>not understood</td>' in text
+    assert set(accuracy.WHY) <= set(capture.timed())
+
+
 def test_the_summary_is_that_of_the_text(text: str, cases: list[Case]) -> None:
     for title, chosen in accuracy.groups(cases):
         s = accuracy.summarise(chosen)
