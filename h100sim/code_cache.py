@@ -19,6 +19,8 @@ import numpy as np
 from .machine_code import processor
 
 _PACKAGE = Path(__file__).parent
+#: How functions are compiled.
+_COMPILERS = [_PACKAGE / name for name in ("native.py", "compiling.py", "plain_compiling.py")]
 #: Imports at the start of a line: what code of the module may call. Imports inside functions never reach compiled code.
 _IMPORT = re.compile(r"^from\s+([.\w]+)\s+import\s+(\([^)]*\)|[^\n]*)", re.MULTILINE)
 
@@ -38,7 +40,7 @@ def cache_root() -> Path:
 
 @cache
 def cache_dir(source: str) -> Path:
-    """Return the folder for code compiled from a source file: its name has a digest of all that the file is made of."""
+    """Return the folder for code compiled from a source file: its name has a digest of all that it is made of and of how."""
     folder = cache_root() / _digest(source, _content)
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -46,7 +48,7 @@ def cache_dir(source: str) -> Path:
 
 def _digest(source: str, content: Callable[[Path], bytes]) -> str:
     digest = hashlib.sha256(_versions().encode())
-    for file in sorted(source_closure(Path(source))):
+    for file in sorted({*source_closure(Path(source)), *_COMPILERS}):
         digest.update(content(file))
     return digest.hexdigest()[:16]
 

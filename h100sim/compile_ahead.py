@@ -1,7 +1,7 @@
 """Compile what a kernel needs on two cores: a newcomer's first run should not wait for one.
 
-Functions that are not in the disk cache yet are split in two; a second process compiles one half while this one compiles the
-other. Where that is not possible (one core, no way to start a process) everything is compiled here, as it is needed.
+Functions that are not in the disk cache yet stand in a row. A second process compiles from its end and this one from its beginning
+until they meet. Where that is not possible (one core, no way to start a process) everything is compiled here, as it is needed.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ import importlib
 import os
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from threading import Thread
 
 from .code_cache import object_file
 from .isa.lane import function_in
@@ -26,25 +28,49 @@ _LANE_WEIGHT = 500
 #: tenth of the time.
 _GARBAGE_THRESHOLD = 50_000
 
+_wanted: set[Callable] = set()
+
+
+def want(*functions: Callable) -> None:
+    """Have functions compiled, besides those of its instructions, when a program is next decoded."""
+    _wanted.update(functions)
+
 
 def compile_ahead(functions: Iterable[Callable]) -> None:
     """Put the compiled form of functions into the disk cache: handlers with the instruction signature and functions made by
     ``native.entry``, both of modules, and lane operations, which stand in files of their own."""
-    missing = sorted({f for f in functions if not is_cached(f)}, key=lambda f: (-_weight(f), _name(f)))
+    missing = sorted({f for f in {*functions, *_wanted} if not is_cached(f)}, key=_place)
+    _wanted.clear()
     if sum(map(_weight, missing)) < _WORTHWHILE or (os.cpu_count() or 1) < 2:
         return
-    shares: tuple[list[Callable], list[Callable]] = ([], [])
-    for function in missing:
-        min(shares, key=lambda share: sum(map(_weight, share))).append(function)
     try:
-        other = subprocess.Popen([sys.executable, "-m", __name__, *map(_name, shares[1])], env=_environment())
+        other = subprocess.Popen(
+            [sys.executable, "-m", __name__], env=_environment(), text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
     except OSError:
         return
+    row = deque(missing)
+    feeder = Thread(target=_feed, args=(other, row), daemon=True)
+    feeder.start()
     with few_collections():
-        for function in shares[0]:
+        while row:
+            try:
+                function = row.popleft()
+            except IndexError:  # the other process took it
+                break
             compile_one(function)
-    # A failure there is no loss: the function is then compiled here when it is needed.
-    other.wait()
+    feeder.join()
+
+
+def _feed(other: subprocess.Popen, row: deque[Callable]) -> None:
+    """Give a process functions from the end of a row, one at a time. A failure there is no loss: what it was to compile is
+    compiled here when it is needed."""
+    assert other.stdin and other.stdout
+    with other, suppress(IndexError, OSError):
+        while row:
+            print(_name(row.pop()), file=other.stdin, flush=True)
+            if not other.stdout.readline():
+                break
 
 
 @contextmanager
@@ -69,6 +95,13 @@ def compile_one(function: Callable) -> None:
 def is_cached(function: Callable) -> bool:
     """Is there a compiled form of the function in the disk cache?"""
     return object_file(getattr(function, "py_func", function)).exists()
+
+
+def _place(function: Callable) -> tuple:
+    """Return where in the row a function stands: handlers and the engine, which share much, at its beginning, then lane operations,
+    then what comes after the machine (the checks), always in the same order."""
+    is_late = isinstance(function, Entry) and function.__module__ != f"{__package__}.engine"
+    return is_late, _is_lane_operation(function), -_weight(function), _name(function)
 
 
 def _weight(function: Callable) -> int:
@@ -104,5 +137,6 @@ def _environment() -> dict[str, str]:
 
 if __name__ == "__main__":
     with few_collections():
-        for name in sys.argv[1:]:
-            compile_one(_named(name))
+        for line in sys.stdin:
+            compile_one(_named(line.strip()))
+            print(flush=True)

@@ -243,6 +243,11 @@ class RawKernel:
         if schedule and max_cycles is not None:
             max_cycles *= schedules.SLOWDOWN
         gpu = device if isinstance(device, Device) else Device(device or devices.DEFAULT_MODEL)
+        if checks != "off" and self._program is None:
+            from .checks import compiled_functions
+            from .compile_ahead import want
+
+            want(*compiled_functions({instruction.opcode for instruction in self.function.instructions}))
         program = self.program
         dims = tuple(_three(name, value) for name, value in (("grid", grid), ("block", block), ("cluster", cluster)))
         grid3, block3, cluster3 = self._cluster(dims)

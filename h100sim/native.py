@@ -89,27 +89,44 @@ def _teach_numba() -> None:
             return cpu_target.typing_context.resolve_value_type(deferred.value)
 
 
+@cache
+def _compiling() -> Any:
+    """Return what asks Numba to compile."""
+    try:
+        return import_module(".compiling", __package__)
+    except (ImportError, AttributeError):  # Numba below 0.62, or one that has changed inside
+        return import_module(".plain_compiling", __package__)
+
+
 def jit(function: Callable) -> Callable:
-    """Compile ``function`` with Numba in nopython mode on first use, cached in :func:`cache_dir`."""
-    return _dispatcher(function)
+    """Compile ``function`` with Numba in nopython mode on first use, cached in :func:`cache_dir`. For compiled code that calls it
+    there is another form, as of :func:`inner`."""
+
+    def make(function: Callable) -> Any:
+        with _CacheDir(function):
+            dispatcher = _compiling().entered(function)
+        dispatcher.linked_form = form = cache(lambda: _linked(function))
+        dispatcher.get_call_template = lambda args, kws: form().get_call_template(args, kws)
+        dispatcher.get_overload = lambda signature: form().get_overload(signature)
+        return dispatcher
+
+    return _deferred(function, make)
 
 
 def inner(function: Callable) -> Callable:
-    """Compile a function that only compiled code calls: without the wrappers for Python, which take a fifth of the time."""
-    return _dispatcher(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+    """Compile a function that only compiled code calls: without machine code of its own, to be linked into its callers."""
+    return _deferred(function, _linked)
 
 
-def _dispatcher(function: Callable, **options: bool) -> Callable:
+def _linked(function: Callable) -> Any:
+    with _CacheDir(function):
+        return _by_type(_compiling().linked(function))
+
+
+def _deferred(function: Callable, make: Callable[[Callable], Any]) -> Callable:
     if IS_PLAIN:
         return function
     cache_dir(function.__code__.co_filename)  # as the file is now
-
-    def make(function: Callable) -> Any:
-        from numba import njit
-
-        with _CacheDir(function):
-            return _by_type(njit(cache=True, **options)(function))  # type: ignore[call-overload]
-
     return Deferred(function, make)
 
 
@@ -146,8 +163,8 @@ class Entry(Deferred):
     """What :func:`entry` makes. Compiled code may call it, too."""
 
     def __init__(self, function: Callable, parameters: tuple[str, ...], unlocked: bool):
-        plain = _dispatcher(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
-        super().__init__(function, lambda _: plain.value)  # type: ignore[attr-defined]
+        super().__init__(function, _linked)
+        cache_dir(function.__code__.co_filename)  # as the file is now
         self.parameters, self.unlocked = parameters, unlocked
 
     def __call__(self, *args: Any) -> int:
@@ -182,8 +199,6 @@ class Entry(Deferred):
         return _address(self.py_func, self._compile)
 
     def _compile(self) -> Any:
-        from numba import cfunc
-
         names, taken = [], []
         for k, parameter in enumerate(self.parameters):
             sizes = [f"n{k}_{axis}" for axis in range(parameter.count(":"))]
@@ -194,18 +209,18 @@ class Entry(Deferred):
         space: dict[str, Any] = {"function": self, "array_at": array_at, "__name__": self.__module__}
         space |= {name: getattr(np, name) for name in {p.partition("[")[0] for p in self.parameters}}
         exec(text, space)
-        return cfunc(types.int64(*[types.int64] * len(names)))(space[self.__name__])
+        return _compiling().callback(space[self.__name__], types.int64(*[types.int64] * len(names)))
 
 
-def _by_type(dispatcher: Callable) -> Callable:
+def _by_type(dispatcher: Any) -> Any:
     """Let a function be compiled once for an argument's type, not again for every constant that compiled code passes (LLVM
     puts constants in where it inlines), nor for int32, which Numba computes with as int64."""
-    resolve = dispatcher.get_call_template  # type: ignore[attr-defined]
+    resolve = dispatcher.get_call_template
 
     def get_call_template(args: tuple, kws: dict) -> tuple:
         return resolve(tuple(map(_general, args)), {name: _general(type_) for name, type_ in kws.items()})
 
-    dispatcher.get_call_template = get_call_template  # type: ignore[attr-defined]
+    dispatcher.get_call_template = get_call_template
     return dispatcher
 
 
@@ -268,13 +283,7 @@ def _address(function: Callable, compile_now: Callable[[], Any]) -> int:
 
 def address_of(function: Callable) -> int:
     """Compile a plain Python function to the instruction signature and return its address; it stays alive for the process."""
-
-    def compile_now() -> Any:
-        from numba import cfunc
-
-        return cfunc(types.int64(*[types.int64] * 4))(function)
-
-    return _address(function, compile_now)
+    return _address(function, lambda: _compiling().callback(function, types.int64(*[types.int64] * 4)))
 
 
 @intrinsic

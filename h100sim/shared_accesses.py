@@ -43,6 +43,8 @@ def shared_instructions(trace: Trace) -> tuple[SharedInstruction, ...]:
 def _through_the_port(trace: Trace) -> list[SharedInstruction]:
     memory = trace.of(Event.MEMORY)
     memory = memory[(memory["c"] == Space.SHARED) & (memory["d"] & int(Access.ASYNC) == 0)]
+    if not len(memory):
+        return []
     pcs, of = np.unique(memory["pc"], return_inverse=True)
     lanes = np.array([_lanes(trace.kernel.opcodes[pc]) for pc in pcs.tolist()], np.int64)
     kinds = np.where(memory["d"] & int(Access.READ), LOAD, STORE)
@@ -57,6 +59,8 @@ def _through_the_port(trace: Trace) -> list[SharedInstruction]:
 def _through_the_network(trace: Trace) -> list[SharedInstruction]:
     stores = trace.of(Event.TMA_ISSUED)
     stores = stores[np.isin(stores["a"], (Copy.ASYNC_STORE, Copy.ASYNC_REDUCE))]
+    if not len(stores):
+        return []
     # The lanes of an instruction have an event each, one after the other.
     starts = np.ones(len(stores), bool)
     starts[1:] = np.any([stores[name][1:] != stores[name][:-1] for name in ("warp", "pc", "time")], axis=0)

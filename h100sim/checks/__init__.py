@@ -4,8 +4,10 @@ from ..hazard import KINDS, Access, Hazard
 from .background import Background
 from .checker import Checker
 from .deadlock import WaitState, explain
+from .launch import compiled_functions
 from .scrambled import ScrambledOperand, scrambled_operands
 
 __all__ = [
-    "KINDS", "Access", "Background", "Checker", "Hazard", "ScrambledOperand", "WaitState", "explain", "scrambled_operands",
+    "KINDS", "Access", "Background", "Checker", "Hazard", "ScrambledOperand", "WaitState", "compiled_functions", "explain",
+    "scrambled_operands",
 ]  # fmt: skip

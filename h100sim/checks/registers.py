@@ -204,7 +204,7 @@ class RegisterState:
             slot_of[warp] = self._slot(int(warp))
         columns = [events[name].astype(np.int64) for name in ("kind", "warp", "pc", "cta", "time", "mask", "a", "c", "d")]
         u = self.uses
-        _run(
+        follow(
             np.stack([*columns, rows], axis=1), slot_of, self.registers, self.warps, self.ends,
             u.starts, u.registers, u.roles,
             u.is_wgmma, u.shapes, u.reads_d, self.found, self.count,
@@ -255,7 +255,7 @@ def _find(found, count, code, register, first, pc_first, second):
     "int64[:, :]", "int64[:]", "int32[:, :, :]", "int64[:, :]", "int64[:, :]", "int64[:]", "int64[:]", "int64[:]", "bool[:]", "int64[:]",
     "bool[:]", "int64[:, :]", "int64[:]",
 )  # fmt: skip
-def _run(events, slot_of, registers, warps, ends, starts, numbers, roles, is_wgmma, shapes, reads_d, found, count):
+def follow(events, slot_of, registers, warps, ends, starts, numbers, roles, is_wgmma, shapes, reads_d, found, count):
     for i in range(events.shape[0]):
         e = events[i]
         kind, slot, pc = e[0], slot_of[e[1]], e[2]
