@@ -60,6 +60,21 @@ class Issue:
     cvt_cycles: int = 2
     mufu_cycles: int = 8
     f64_cycles: int = 2
+    #: The same while the tensor core works on wgmma, whose accumulators go through the register file too: as many cycles per
+    #: instruction as measured with two warps on a scheduler (one where only that was asked). Measured:
+    #: validate/silicon/softmax_rate.json, mean over the kinds of wgmma.
+    alu_beside_wgmma_cycles: float = 4.7
+    imad_beside_wgmma_cycles: float = 4.3
+    half_beside_wgmma_cycles: float = 4.2
+    mufu_beside_wgmma_cycles: float = 10.4
+    #: Fitted to the softmax in the same file: 1.05 alone, 5 more in turns with max, 1 more in turns with ex2.
+    fma_beside_wgmma_cycles: float = 4.0
+    #: Assumed: what goes through the queue of special functions, as those.
+    cvt_beside_wgmma_cycles: float = 2.6
+    #: Assumed: as without wgmma.
+    f64_beside_wgmma_cycles: float = 2.0
+    #: How many times as long a shuffle takes its pipe then. Measured: the same file.
+    shuffle_beside_wgmma: float = 3.6
     #: Assumed: refetch after a taken branch; the loop overhead in the alu_w* chains is consistent with 10 to 14.
     branch_cycles: int = 12
     #: Measured: stall counts of ptxas 13.0 behind a branch (validate/silicon/sass.json).
@@ -134,20 +149,19 @@ class Barriers:
 @dataclass(frozen=True)
 class TensorCore:
     """wgmma. Measured: validate/silicon/wgmma_rate.json: one m64nNk16 takes max(N/2, 16 + N/4) cycles when A comes from shared
-    memory and max(N/2, 13) when it comes from registers; microbenchmarks.json ``ss<N>_wg<W>``: the last result is readable about
-    66 cycles later."""
+    memory and max(N/2, 13) when it comes from registers; validate/silicon/wgmma_issue.json: when they are issued and done."""
 
     operand_cycles: int = 16
     floor_cycles: int = 13
-    tail_cycles: int = 54
-    #: How much later the first results are there when B is transposed (N-major). Measured: the timelines of validate/silicon.
-    transposed_cycles: int = 28
+    #: From the last cycle of an operation until it is done, and how much sooner that is with A in registers; B may be transposed.
+    tail_cycles: int = 24
+    registers_cycles: int = 10
     issue_cycles: int = 4
-    #: Published for H100 (FlashGPU-sim, PARAMETERS.md): operations admitted per SM before the issuing warp stalls.
-    queue_depth: int = 6
+    #: Operations of an SM that are issued and not done before the next one has to wait.
+    queue_depth: int = 7
     #: Cycles of a wgmma in which loads and stores that wait get the port of shared memory at its cost. Measured:
-    #: validate/silicon/shared_port.json, 1.0 to 1.9 for n 32 to 128.
-    port_cycles_per_wgmma: float = 1.5
+    #: validate/silicon/shared_port.json, stores beside two warpgroups: 2.2 for n 128, 2.0 for n 256.
+    port_cycles_per_wgmma: float = 2.2
 
 
 @dataclass(frozen=True)

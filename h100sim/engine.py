@@ -214,7 +214,7 @@ def start_cta(ctx, slot, sm, cta_id, cluster, cluster_rank, cluster_slot, time):
         W.state, W.node, W.queued, W.steps = S.W_RUNNING, 0, 0, 0
         W.group = slot * ((c.warps_per_cta + 3) // 4) + rank // 4
         W.registers, W.time, W.horizon, W.issued, W.line = c.registers_per_thread, time, time, 0, -1
-        W.fetching, W.held = 0, 0
+        W.fetching, W.held, W.granted = 0, 0, -1
         W.loop_progress, W.loops = -1, 0
         W.regs = c.registers + w * c.register_bytes
         W.ready = c.ready + w * c.ready_slots * 8
@@ -351,6 +351,12 @@ def fetched(ctx, sm, line, time):
 
 
 @inner
+def work_of(ctx, sm, ins, time):
+    """Return for how long (in units of PIPE_UNITS to the cycle) an instruction takes its pipe, which is longer beside wgmma."""
+    return ins.pressed if S.sms(ctx)[sm].tensor_free > time else ins.issue * S.PIPE_UNITS
+
+
+@inner
 def is_vain(ctx):
     """Count retries since anything last changed; many of them mean that nothing will, and that the warp had better wait."""
     c = S.context(ctx)
@@ -410,14 +416,18 @@ def run_warps(ctx, w, popped):
                     t = there
                     cause = _DEPENDENCY
         pipe = W.scheduler * S.N_PIPES + ins.pipe
-        if ins.kind != S.LANE:
-            if scheduler_free[W.scheduler] - ins.slack > t:
-                t = scheduler_free[W.scheduler] - ins.slack
-                cause = _SCHEDULER
-            for p in range(W.scheduler * S.N_PIPES, (W.scheduler + 1) * S.N_PIPES):
-                if pipe_free[p] - ins.slack > t and (p == pipe or p < W.scheduler * S.N_PIPES + S.ARITHMETIC_PIPES):
-                    t = pipe_free[p] - ins.slack
-                    cause = _PIPE
+        # What an assembler removes takes neither a slot nor a pipe.
+        if ins.slots_taken > 0 and scheduler_free[W.scheduler] > t:
+            t = scheduler_free[W.scheduler]
+            cause = _SCHEDULER
+        if ins.issue > 0:
+            if W.granted < 0 and pipe_free[pipe] > t * S.PIPE_UNITS:
+                # Warps take a busy pipe in the order in which they came to it.
+                W.granted = (pipe_free[pipe] + S.PIPE_UNITS - 1) // S.PIPE_UNITS
+                pipe_free[pipe] += work_of(ctx, W.sm, ins, t)
+            if W.granted > t:
+                t = W.granted
+                cause = _PIPE
         if (not first or t > popped) and next_time(ctx) <= t:
             W.queued = 1
             push(ctx, t, PRIORITY_WARP, ITEM_WARP, w)
@@ -505,7 +515,9 @@ def run_warps(ctx, w, popped):
         W.time = t + hold
         scheduler_free[W.scheduler] = max(scheduler_free[W.scheduler], t) + ins.slots_taken
         if ins.issue > 0:
-            pipe_free[pipe] = max(pipe_free[pipe], t) + ins.issue
+            if W.granted < 0:
+                pipe_free[pipe] = max(pipe_free[pipe], t * S.PIPE_UNITS) + work_of(ctx, W.sm, ins, t)
+            W.granted = -1
         # What lanes compute can be read at once, which the table says already.
         if latency > 0:
             W.horizon = max(W.horizon, t + latency)

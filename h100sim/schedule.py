@@ -14,17 +14,17 @@ validate/silicon/alu_latency.json.
 
 from __future__ import annotations
 
+import bisect
 import heapq
+import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from . import state as S
 from .devices import Issue
 from .outline import BRANCH, HARD, LANE, LINE_BYTES, SOFT, Block, Outline, Step
-
-#: More cycles than any pipe has work for.
-_NO_WAIT = 1 << 20
 
 
 def latency_of(step: Step, issue: Issue, loads: Mapping[str, int]) -> int:
@@ -35,6 +35,9 @@ def latency_of(step: Step, issue: Issue, loads: Mapping[str, int]) -> int:
         return 1
     if step.special:
         return issue.special_latency
+    if step.pipe == "mufu" and step.count > 1:
+        # What scales the operand in front of the special function and the result behind it.
+        return issue.mufu_latency + issue.fma_latency * min(int(step.count) - 1, 3)
     return int(getattr(issue, f"{step.pipe}_latency"))
 
 
@@ -44,11 +47,24 @@ def cycles_of(step: Step, issue: Issue) -> int:
         return step.busy
     if step.kind != LANE:
         return 1
-    return max(1, round(step.count * int(getattr(issue, f"{step.pipe}_cycles"))))
+    return max(1, round(on_pipe(step) * int(getattr(issue, f"{step.pipe}_cycles"))))
+
+
+def on_pipe(step: Step) -> float:
+    """Return how many of a step's machine instructions go to its pipe: one of those around a special function."""
+    return min(step.count, 1.0) if step.pipe == "mufu" else step.count
+
+
+def pressed(step: Step, issue: Issue) -> float:
+    """Return the cycles that a step takes its pipe while the tensor core works on wgmma."""
+    if step.kind == LANE:
+        return on_pipe(step) * float(getattr(issue, f"{step.pipe}_beside_wgmma_cycles"))
+    is_shuffle = step.kind == SOFT and step.pipe == "memory" and not step.space
+    return step.busy * (issue.shuffle_beside_wgmma if is_shuffle else 1.0)
 
 
 def place(outlined: Outline, predicates: set[int], issue: Issue, loads: Mapping[str, int]) -> list[Step]:
-    """Schedule every block for a device: set ``at`` and ``hold`` of its steps.
+    """Schedule every block for a device: set ``at``, ``hold`` and ``books`` of its steps.
 
     ``predicates``: the registers that are predicates, which take longer until they can guard or steer. ``loads``: the cycles
     of a load from each state space.
@@ -64,8 +80,7 @@ def _place_block(steps: list[Step], block: Block, predicates: set[int], issue: I
     for k in range(block.end - 1, block.first - 1, -1):
         height[k] = max((height[j] + latency for j, latency in ahead[k].items()), default=0) + (steps[k].count > 0)
     end = _list_schedule(steps, block, ahead, behind, height, issue)
-    _hold(steps, block, end)
-    _slack(steps, block, issue)
+    _charge(steps, block, end)
 
 
 def _dependencies(
@@ -102,7 +117,8 @@ def _dependencies(
             reading.append(k)
         elif step.kind in (HARD, BRANCH):
             if chain >= 0:
-                follow(chain, k, 1)
+                both_wgmma = step.pipe == steps[chain].pipe == "tensor" and step.kind == HARD
+                follow(chain, k, steps[chain].latency if both_wgmma else 1)
             for load in reading:
                 if not step.stores or steps[load].space == step.stores:
                     follow(load, k, 0)
@@ -170,50 +186,56 @@ def _list_schedule(
     return time
 
 
-def _hold(steps: list[Step], block: Block, end: int) -> None:
-    """Share the cycles between two instructions with times of their own among what stands between them in the text."""
+def _charge(steps: list[Step], block: Block, end: int) -> None:
+    """Give the instructions of the text the time and the pipes of the schedule.
+
+    Between two instructions with times of their own the text takes the cycles that the schedule takes, whichever instructions
+    the schedule has there: the n-th of the text issues when the n-th of the schedule does and takes its pipe. Loads issue no
+    later than the schedule has them: what the text has in front of them shares the work of fewer, what follows that of more.
+    """
+    begins = _share_out(steps, block)
     since, pending, clock = -1, [], 0
     for k in range(block.first, block.end + 1):
         at_end = k == block.end
         if not at_end and steps[k].kind not in (HARD, BRANCH):
-            pending.append(k)
+            steps[k].hold = 0
+            pending += [k] if k in begins else []
             continue
-        until = end if at_end else steps[k].at
-        # The instruction with a time of its own charges its first cycle itself.
-        cycles = max(0, until - clock)
-        _share(steps, pending, cycles, since)
+        until = max(clock, end if at_end else steps[k].at)
+        edges = [min(max(begins[j], clock), until) for j in pending[1:]]
+        for j, start, stop in zip(pending, [clock, *edges], [*edges, until], strict=False):
+            steps[j].hold = stop - start
+        if not pending and since >= 0:
+            steps[since].hold = until - clock
         if not at_end:
-            clock = max(clock, until) + 1
-            since, pending = k, []
+            # The instruction with a time of its own charges its first cycle itself.
+            clock, since, pending = until + 1, k, []
             steps[k].hold = 0
 
 
-def _share(steps: list[Step], pending: list[int], cycles: int, since: int) -> None:
-    total = sum(steps[k].count for k in pending)
-    if not total:
-        for k in pending:
-            steps[k].hold = 0
-        if since >= 0:
-            steps[since].hold = cycles
-        return
-    done, given = 0.0, 0
-    for k in pending:
-        done += steps[k].count
-        upto = round(cycles * done / total)
-        steps[k].hold, given = upto - given, upto
+def _share_out(steps: list[Step], block: Block) -> dict[int, int]:
+    """Set ``books`` of the instructions of the text; return the time of the schedule at which each of them begins.
 
-
-def _slack(steps: list[Step], block: Block, issue: Issue) -> None:
-    """Find how far each pipe runs behind the text when a warp is alone: as far as its order differs from the schedule."""
-    time = 0
-    free: dict[str, int] = defaultdict(int)
-    for k in range(block.first, block.end):
-        step = steps[k]
-        if step.kind in (LANE, SOFT) and step.count and step.pipe != "memory":
-            free[step.pipe] = max(free[step.pipe], time) + cycles_of(step, issue)
-            free["scheduler"] = max(free["scheduler"], time) + int(step.count >= 1)
-        step.slack = max(0, *(until - time for until in free.values())) if free else 0
-        time += step.hold + (step.kind in (HARD, BRANCH))
+    Loads and instructions with times of their own have their places in the schedule; what stands between two of them in the text
+    shares what the schedule has between them evenly, in order.
+    """
+    text = [k for k in range(block.first, block.end) if steps[k].kind in (LANE, SOFT) and steps[k].count]
+    machine = sorted(text, key=lambda k: (steps[k].at, k))
+    times = [steps[k].at for k in machine]
+    fixed, n = [(len(text), len(text))], len(text)
+    for k in range(block.end - 1, block.first - 1, -1):
+        is_text = steps[k].kind in (LANE, SOFT) and bool(steps[k].count)
+        n -= is_text
+        if steps[k].kind in (HARD, BRANCH) or (is_text and steps[k].space):
+            fixed.append((n, min(fixed[-1][1], bisect.bisect_left(times, steps[k].at))))
+    fixed.append((0, 0))
+    begins: dict[int, int] = {}
+    for (first, low), (last, high) in itertools.pairwise(reversed(fixed)):
+        for n in range(first, last):
+            start, stop = (low + (m - first) * (high - low) // (last - first) for m in (n, n + 1))
+            steps[text[n]].books = tuple(machine[start:stop])
+            begins[text[n]] = times[start] if start < len(times) else steps[machine[-1]].at
+    return begins
 
 
 # --- what the engine gets ---------------------------------------------------------------------------------------------
@@ -223,12 +245,19 @@ def fill(table: np.ndarray, steps: Sequence[Step], issue: Issue, loads: Mapping[
     """Write a schedule into a program's instruction table."""
     for record, step in zip(table, steps, strict=False):
         record["hold"], record["line"] = step.hold, step.address // LINE_BYTES
-        record["slots_taken"], record["slack"] = int(step.count >= 1), step.slack
+        record["slots_taken"], record["pressed"] = int(step.count), round(pressed(step, issue) * S.PIPE_UNITS)
+        if step.kind in (LANE, SOFT):
+            record["slots_taken"] = sum(int(steps[k].count) for k in step.books)
+            record["issue"], record["pressed"] = 0, 0
+            taken: dict[str, list[Step]] = defaultdict(list)
+            for k in step.books:
+                taken[steps[k].pipe].append(steps[k])
+            if taken:
+                pipe, machine = max(taken.items(), key=lambda item: sum(cycles_of(m, issue) for m in item[1]))
+                record["pipe"], record["issue"] = S.PIPES.index(pipe), sum(cycles_of(m, issue) for m in machine)
+                record["pressed"] = round(sum(pressed(m, issue) for m in machine) * S.PIPE_UNITS)
         if step.kind == LANE:
             record["latency"] = 0
-            record["issue"] = cycles_of(step, issue) if step.count else 0
         elif step.kind == SOFT:
-            # Its handler charges a cycle of its own, and more where its unit is busy; it never waits for its own pipe's past.
-            record["hold"], record["slack"] = step.hold - 1, _NO_WAIT
-            record["issue"] = step.busy if step.pipe != "memory" else 0
-            record["hidden"] = latency_of(step, issue, loads)
+            # Its handler charges a cycle of its own, and more where its unit is busy.
+            record["hold"], record["hidden"] = step.hold - 1, latency_of(step, issue, loads)

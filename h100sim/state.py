@@ -20,11 +20,11 @@ RING_WORDS = RING_CYCLES // 64
 NEVER = 1 << 62
 PIPES = ("alu", "fma", "imad", "half", "cvt", "mufu", "f64", "tensor", "memory")
 N_PIPES = len(PIPES)
-#: The first so many execute arithmetic, in the order that an assembler chose.
-ARITHMETIC_PIPES = PIPES.index("memory")
+#: Fractions of a cycle in which the work of pipes is counted.
+PIPE_UNITS = 16
 
 #: One decoded instruction. ``ops`` is the address of its operand offsets, ``inputs``/``outputs`` count scoreboard slots at
-#: ``slots``; ``hold``, ``hidden``, ``slack``, ``slots_taken`` and ``line`` (of 128 bytes of code) are of :mod:`h100sim.schedule`;
+#: ``slots``; ``pressed``, ``hold``, ``hidden``, ``slots_taken`` and ``line`` (of 128 bytes of code) are of :mod:`h100sim.schedule`;
 #: ``reconverge`` is the instruction where the sides of a branch meet again.
 INSTRUCTION = np.dtype(
     [
@@ -37,9 +37,9 @@ INSTRUCTION = np.dtype(
         ("pipe", "i4"),
         ("latency", "i4"),
         ("issue", "i4"),
+        ("pressed", "i4"),
         ("hold", "i4"),
         ("hidden", "i4"),
-        ("slack", "i4"),
         ("slots_taken", "i4"),
         ("line", "i4"),
         ("slots", "i4"),
@@ -104,6 +104,8 @@ WARP = np.dtype(
         ("horizon", "i8"),
         ("time", "i8"),
         ("issued", "i8"),
+        # When the pipe of the instruction to be issued is free, which was busy; -1: not asked.
+        ("granted", "i8"),
         # Cycles that the instruction to be issued has waited for its code, and for room in the tensor core's queue.
         ("fetching", "i8"),
         ("held", "i8"),
@@ -276,7 +278,7 @@ TIMING = np.dtype(
             "wgmma_operand_cycles",
             "wgmma_floor_cycles",
             "wgmma_tail_cycles",
-            "wgmma_transposed_cycles",
+            "wgmma_registers_cycles",
             "wgmma_issue_cycles",
             "wgmma_port_cycles_per_wgmma",
             "wgmma_queue_depth",

@@ -166,8 +166,10 @@ def test_more_products_than_the_tensor_core_queues_find_it_busy() -> None:
     tensor = devices.model().tensor
     few, many = (spent(products(count), block=128, values="none") for count in (tensor.queue_depth, tensor.queue_depth + 4))
     assert "tensor core busy" not in few
-    assert many["tensor core busy"] == pytest.approx(4 * 128, rel=0.1)
-    assert many["wgmma results"] == pytest.approx(few["wgmma results"], rel=0.1)
+    assert sum(many.values()) - sum(few.values()) == pytest.approx(4 * 128, rel=0.1)
+    # One takes 28 cycles to issue and 128 to execute: the eighth comes too late to wait, those behind it wait for the difference.
+    assert many["tensor core busy"] == pytest.approx(3 * (128 - 28), rel=0.2)
+    assert many["wgmma results"] == pytest.approx(few["wgmma results"], rel=0.2)
 
 
 def test_while_products_of_another_warpgroup_execute_the_tensor_core_is_busy() -> None:

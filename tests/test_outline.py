@@ -67,6 +67,14 @@ def test_what_a_loop_does_not_change_stands_in_front_of_it() -> None:
     assert found == [0, 0, 1, 1, 1, 1]
 
 
+def test_a_divisor_is_inverted_once() -> None:
+    start = "cvt.rn.f32.u32 %f0, %r0;"
+    twice = ("div.approx.ftz.f32 %f1, 0f3f800000, %f0;", "div.approx.ftz.f32 %f2, 0f40000000, %f0;")
+    assert counts(start, *twice, "st.global.v2.f32 [%d0], {%f1, %f2};") == [1, 2, 1, 1]
+    changed = (twice[0], "add.f32 %f0, %f0, %f1;", twice[1])
+    assert counts(start, *changed, "st.global.v2.f32 [%d0], {%f1, %f2};") == [1, 2, 1, 2, 1]
+
+
 def test_a_guarded_instruction_stays() -> None:
     assert counts("setp.eq.u32 %p0, %r0, 0;", "mov.b32 %r1, 5;", "@%p0 add.s32 %r1, %r1, 1;", "st.global.u32 [%d0], %r1;") == [
         1, 0, 1, 1,

@@ -3,7 +3,7 @@
 The tensor core reads the operands of a wgmma through the same port and comes first: loads and stores get the cycles that it leaves,
 and a few of its own. Copies of the TMA engine do not wait for the port.
 
-Measured: validate/silicon/shared_port.json. With n 128 and less, loads and stores get what is left, and 1.5 cycles of each wgmma, which
+Measured: validate/silicon/shared_port.json. With n 128 and less, loads and stores get what is left, and 2.2 cycles of each wgmma, which
 takes as much longer; with n 256 stores do, and loads two thirds of it, which is not modelled. Copies keep 93 to 96 % of their rate
 beside wgmma of n 96 to 256 and 70 % beside smaller ones, which is not modelled either; wgmma does not notice them.
 """

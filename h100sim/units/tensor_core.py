@@ -95,6 +95,13 @@ def cycles_of(ctx, ins):
     return max(ins.imm1, port_cycles_of(ctx, ins))
 
 
+@inner
+def tail_of(ctx, ins):
+    """Return how long after its last cycle in the tensor core a wgmma is done."""
+    T = S.timing(ctx)
+    return T.wgmma_tail_cycles - (T.wgmma_registers_cycles if ins.imm2 & A_IN_REGISTERS else 0)
+
+
 def multiply(regs, mask, ops, ctx):
     """d.., (a.. | descriptor a), descriptor b, scale-d, metadata (of a sparse one); imm0 N, imm1 cycles at full rate, imm2 flags,
     imm3 d rows, imm4 K."""
@@ -114,7 +121,7 @@ def multiply(regs, mask, ops, ctx):
     cycles = cycles_of(ctx, ins)
     if sequence == G.created:
         if sm.wgmma_open >= T.wgmma_queue_depth or sequence - G.completed >= S.WGMMA_RING - 1:
-            c.retry = max(c.now + 4, sm.tensor_free - (T.wgmma_queue_depth - 1) * cycles)
+            c.retry = max(c.now + 4, sm.tensor_free + tail_of(ctx, ins) - (T.wgmma_queue_depth - 1) * cycles)
             return S.S_RETRY
         n = new_async(ctx, S.A_WGMMA)
         if n < 0:
@@ -142,8 +149,7 @@ def multiply(regs, mask, ops, ctx):
         sm.tensor_busy += cycles
         A.state = S.A_FLYING
         # Wgmmas of a warpgroup deliver in order, whatever the schedule.
-        tail = T.wgmma_tail_cycles + (T.wgmma_transposed_cycles if ins.imm2 & TRANSPOSE_B else 0)
-        A.done = max(unit_time(ctx, start + cycles + tail), G.last_done)
+        A.done = max(unit_time(ctx, start + cycles + tail_of(ctx, ins)), G.last_done)
         G.last_done = A.done
         push(ctx, A.done, PRIORITY_UNIT, ITEM_ASYNC, n)
         first = S.warps(ctx)[W.cta * c.warps_per_cta + (W.rank & ~3)]
@@ -180,7 +186,7 @@ def wait_group(regs, mask, ops, ctx):
         if G.completed < limit:
             return block(ctx, _WAIT, W.group, group, limit)
     emit_here(ctx, _WAITED, -1, group, 0, 0, 0)
-    c.issue = 6
+    c.issue = 4
     return S.S_NEXT
 
 
@@ -201,7 +207,7 @@ def retire(ctx, n):
         for k in range(S.NODES_PER_WARP):
             node = S.nodes(ctx)[w * S.NODES_PER_WARP + k]
             if node.state == S.BLOCKED and node.wait == _WAIT and node.wait_value <= G.completed:
-                wake(ctx, w, k, c.now + 8)
+                wake(ctx, w, k, c.now + 4)
     end_cta_if_done(ctx, cta)
 
 
@@ -389,7 +395,11 @@ def lower_multiply(instruction: Instruction, environment: Environment) -> Machin
     ins = (*((x, "b32") for x in a),) if in_registers else ((a[0], "b64"),)
     ins = (*ins, (b, "b64"), (scale_d, "pred"), *metadata)
     integers = (n, n // 2, flags, rows, width | depth << 8, code | family << 32)
-    return MachineOp(multiply, d, ins, integers, latency=1, scored=False, completion=complete, uses=(step_of(code),))
+    # Until the next one issues, besides the cycles that this one takes itself. Measured: validate/silicon/wgmma_issue.json (4 cycles
+    # from one to the next up to N 64, N/8 - 4 above).
+    latency = max(1, n // 8 - 7)
+    uses = (step_of(code),)
+    return MachineOp(multiply, d, ins, integers, pipe="tensor", latency=latency, scored=False, completion=complete, uses=uses)
 
 
 def _selector(instruction: Instruction, given: Operand, wgmma: WgmmaInstruction, environment: Environment) -> int:
@@ -403,7 +413,7 @@ def _selector(instruction: Instruction, given: Operand, wgmma: WgmmaInstruction,
 
 @machine_instruction("wgmma.fence")
 def lower_fence(instruction: Instruction, environment: Environment) -> MachineOp:
-    return MachineOp(fence)
+    return MachineOp(fence, pipe="tensor", latency=1)
 
 
 @machine_instruction("wgmma.commit_group")
@@ -414,4 +424,4 @@ def lower_commit(instruction: Instruction, environment: Environment) -> MachineO
 @machine_instruction("wgmma.wait_group")
 def lower_wait(instruction: Instruction, environment: Environment) -> MachineOp:
     count = immediate(instruction, instruction.operands[0], "count", environment)
-    return MachineOp(wait_group, (), (), (min(count, 7),))
+    return MachineOp(wait_group, (), (), (min(count, 7),), pipe="tensor", latency=1)

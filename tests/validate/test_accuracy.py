@@ -24,7 +24,7 @@ def test_the_stage_sweep_of_the_gemm() -> None:
 def test_attention_forward() -> None:
     names = [name for name in ("attention_1", "attention_512_d128", "attention_causal_1024_d128", "attention_gqa_causal")]
     fresh = [case for case in accuracy.programs(names) if not case.is_stale]
-    assert accuracy.summarise(fresh).mean < 0.04
+    assert accuracy.summarise(fresh).mean < 0.05
 
 
 @pytest.mark.parametrize("law", ["tma_load_latency", "tma_store_latency", "barrier_round_trip"])

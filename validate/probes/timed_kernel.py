@@ -15,6 +15,13 @@ import numpy as np
 #: How often the timed piece runs in a launch.
 PASSES = 2
 
+#: Reads the start again, surely behind the barrier. Measured (softmax_rate, 2026-11-29): instructions behind a ``bar.sync`` that need
+#: nothing, the read of the clock among them, issue before it opens, which counts where warps come to it at different times.
+RESTART = """ld.volatile.shared.b32 %z, [%smem];
+    st.volatile.shared.b32 [%smem], %z;
+    mov.u64 %start, %clock64;
+    and.b32 %z, %z, %zero;"""
+
 HEADER = ".version 8.6\n.target sm_90a\n.address_size 64\n\n"
 
 

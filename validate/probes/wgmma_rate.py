@@ -13,7 +13,7 @@ SETTLES = "h100sim/devices.py, TensorCore: operand_cycles, floor_cycles"
 WIDTHS = (8, 16, 32, 64, 96, 128, 192, 256)
 
 #: Shared memory: A (64 x 16) and B (256 x 16), K-major without swizzle; leading and stride offsets in bytes.
-_SHARED_BYTES = 16_384
+SHARED_BYTES = 16_384
 _LEADING, _STRIDE, _B_OFFSET = 128, 256, 4_096
 
 
@@ -40,28 +40,40 @@ def _per_operation(launch: Callable[..., Any], text: Callable[[int], str], group
     return round((many - few) / (64 * groups), 3)
 
 
-def kernel(n: int, count: int, a: str = "ss", groups: int = 1) -> str:
-    """Return the text of ``count`` wgmma of width ``n`` between one fence and one wait, for ``groups`` warpgroups."""
+def operation(n: int, a: str, transposed: int = 0) -> str:
+    """Return a wgmma of width ``n`` with A from shared memory ("ss") or from registers ("rs"), B transposed (N-major) if that is 1."""
     accumulators = ", ".join(f"%acc{k}" for k in range(n // 2))
     left = "%desc_a" if a == "ss" else "{%a0, %a1, %a2, %a3}"
-    transposes = "0, 0" if a == "ss" else "0"
-    operation = f"wgmma.mma_async.sync.aligned.m64n{n}k16.f32.bf16.bf16 {{{accumulators}}}, {left}, %desc_b, 1, 1, 1, {transposes};"
+    transposes = f"0, {transposed}" if a == "ss" else str(transposed)
+    return f"wgmma.mma_async.sync.aligned.m64n{n}k16.f32.bf16.bf16 {{{accumulators}}}, {left}, %desc_b, 1, 1, 1, {transposes};"
+
+
+def registers(n: int) -> str:
+    """Return the declarations that :func:`operation` needs."""
+    return f".reg .f32 %acc<{n // 2}>; .reg .b32 %a<4>; .reg .b64 %desc_a, %desc_b;"
+
+
+def setup(n: int) -> str:
+    """Return the text that fills the operands of :func:`operation` and its accumulators."""
     fixed = (_LEADING >> 4) << 16 | (_STRIDE >> 4) << 32
     fill = [*(f"add.u32 %a{k}, %zero, {k};" for k in range(4)), *(f"cvt.rn.f32.u32 %acc{k}, %zero;" for k in range(n // 2))]
-    setup = f"""and.b32 %x, %smem, 0x3ffff;
+    return f"""and.b32 %x, %smem, 0x3ffff;
     shr.u32 %x, %x, 4;
     cvt.u64.u32 %desc_a, %x;
     or.b64 %desc_a, %desc_a, {fixed:#x};
     add.s64 %desc_b, %desc_a, {_B_OFFSET >> 4};
     """ + "\n    ".join(fill)
+
+
+def kernel(n: int, count: int, a: str = "ss", groups: int = 1) -> str:
+    """Return the text of ``count`` wgmma of width ``n`` between one fence and one wait, for ``groups`` warpgroups."""
     body = "\n    ".join(
         (
             "wgmma.fence.sync.aligned;",
-            *[operation] * count,
+            *[operation(n, a)] * count,
             "wgmma.commit_group.sync.aligned;",
             "wgmma.wait_group.sync.aligned 0;",
             "mov.b32 %x, %acc0;",
         )
     )
-    registers = f".reg .f32 %acc<{n // 2}>; .reg .b32 %a<4>; .reg .b64 %desc_a, %desc_b;"
-    return timed_kernel(body, registers, setup, _SHARED_BYTES, 128 * groups)
+    return timed_kernel(body, registers(n), setup(n), SHARED_BYTES, 128 * groups)
