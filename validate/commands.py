@@ -364,6 +364,8 @@ def _overlay(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     steps = overlay.by_name(pairs)
     if not options.json:
         print(f"{here.source} against {there.source}: {len(pairs):,} events in both")
+        if note := overlay.uneven_records(here, there):
+            print(note)
         print(overlay.as_text(pairs, tuple(options.warp or ()), options.cta))
         print("\nWhere the difference arises (mean cycles since the event before, here and there):")
         for name, times, mine, theirs in steps[:12]:

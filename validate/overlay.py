@@ -13,7 +13,7 @@ import numpy as np
 
 from h100sim.errors import UsageError
 
-from .timeline import Event, Timeline
+from .timeline import NAMES, Event, Timeline
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,23 @@ def pairs(here: Timeline, there: Timeline) -> Iterator[Pair]:
                 mine.cycle - last[0], event.cycle - last[1],
             )  # fmt: skip
             before = mine.cycle, event.cycle
+
+
+def kinds(of: Timeline) -> set[str]:
+    """Return which kinds of record a timeline has, of those that ``validate timeline`` makes."""
+    return {of.sites[event.instruction].rsplit(" ", 1)[0] for event in of.events} & NAMES
+
+
+def uneven_records(here: Timeline, there: Timeline) -> str:
+    """Return a sentence on kinds of record that only one of two timelines has, "" if there are none: each record costs instructions,
+    so such timelines differ by what was recorded, too."""
+    ours, theirs = kinds(here), kinds(there)
+    one, other = ", ".join(sorted(ours - theirs)), ", ".join(sorted(theirs - ours))
+    if not one and not other:
+        return ""
+    lists = "; ".join(f"only {t.source} has {names}" for t, names in ((here, one), (there, other)) if names)
+    events = " ".join(f"--event '{name}'" for name in sorted(ours & theirs))
+    return f"Records cost time, and these timelines have different ones ({lists}): make them anew with {events}."
 
 
 def by_name(found: list[Pair]) -> list[tuple[str, int, float, float]]:

@@ -327,8 +327,7 @@ def simulated(there: Timeline) -> Timeline:
     """Return the timeline here of the program of a timeline with its usual settings and with the same kinds of record: each costs
     instructions."""
     kernel, arrays, _ = capture.build(there.kernel, {}, 0)
-    names = {there.sites[event.instruction].rsplit(" ", 1)[0] for event in there.events}
-    return timeline.record(kernel, arrays, on="sim", names=names & timeline.NAMES)
+    return timeline.record(kernel, arrays, on="sim", names=overlay.kinds(there))
 
 
 def _overlaid(path: Path) -> Iterator[str]:

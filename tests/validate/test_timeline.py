@@ -138,3 +138,14 @@ def test_the_commands_write_and_compare_timelines(tmp_path: Path, capsys: pytest
     assert commands.main(["overlay", str(path), str(path), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert (answer["status"], answer["exit_status"]) == ("clean", 0) and answer["events"] > 0
+
+
+def test_timelines_with_different_records_are_told_apart() -> None:
+    one = timeline.Timeline(
+        "here", "k", {1: "wait 5", 2: "arrive 6"}, (timeline.Event(0, 0, 1, "begin", 1), timeline.Event(0, 0, 2, "end", 3))
+    )
+    other = timeline.Timeline("there", "k", {1: "wait 5"}, (timeline.Event(0, 0, 1, "begin", 1),))
+    assert overlay.uneven_records(one, one) == ""
+    assert overlay.uneven_records(one, other) == (
+        "Records cost time, and these timelines have different ones (only here has arrive): make them anew with --event 'wait'."
+    )
