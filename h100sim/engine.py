@@ -17,6 +17,7 @@ import numpy as np
 
 from . import state as S
 from .lanes import choose, jump, leave, let_go, new_node, part
+from .memory.windows import SHARED_START
 from .native import call, copy_bytes, entry, fill_bytes, i32, i64, inner, load_i32, load_i64, store_i64, u32
 from .services import ITEM_WARP, PRIORITY_WARP, WARPS_DELAYED, emit, enqueue, next_time, pop, push, take_warp, wake, warp_delay
 from .trace import Cause, Event, Wait
@@ -190,6 +191,7 @@ def start_cta(ctx, slot, sm, cta_id, cluster, cluster_rank, cluster_slot, time):
     C.warps, C.alive, C.pending, C.mbarriers = c.warps_per_cta, c.warps_per_cta, 0, 0
     C.cluster, C.cluster_rank, C.cluster_size, C.cluster_slot = cluster, cluster_rank, c.cluster_size, cluster_slot
     C.shared = c.shared + slot * c.shared_stride
+    fill_bytes(C.shared, 0, SHARED_START)
     C.register_pool = 0
     C.cluster_generation, C.cluster_arrived, C.cluster_ready, C.cluster_opens = 0, 0, 0, 0
     fill_bytes(c.mbarrier_index + slot * (c.shared_stride // 8) * 4, -1, c.shared_stride // 2)

@@ -57,7 +57,7 @@ LAUNCH_CONSTANTS = (
     "cluster_nctaid.x", "cluster_nctaid.y", "cluster_nctaid.z", "cluster_nctarank",
     "nclusterid.x", "nclusterid.y", "nclusterid.z", "is_explicit_cluster",
     "total_smem_size", "dynamic_smem_size", "aggr_smem_size", "reserved_smem_offset_begin", "reserved_smem_offset_end",
-    "reserved_smem_offset_cap", "WARP_SZ", "current_graph_exec",
+    "reserved_smem_offset_cap", "reserved_smem_offset_0", "reserved_smem_offset_1", "WARP_SZ", "current_graph_exec",
     "tid.w", "ntid.w", "ctaid.w", "nctaid.w",
 )  # fmt: skip
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..memory.windows import SHARED_START
 from ..native import entry, i32, i64, inner, load_i64, u32
 from . import tables as t
 from .clocks import BLOCKS, FOREIGN_BLOCKS, GLOBAL_FENCED, KNOWN, MAP_FENCED, SHARED_FENCED, WARPS
@@ -333,7 +334,7 @@ def _touch_shared(T, slot, position, size, cta, new, k):
         before = np.int64(written[granule])
         missing = mask & ~before
         if missing:
-            if flags & t.READ:
+            if flags & t.READ and position >= SHARED_START:
                 low = granule * _BYTES + _low_byte(missing)
                 find(T, t.UNINITIALISED, 1, cta, low, last, -1, new, 0, 0)
             if flags & t.WRITE:

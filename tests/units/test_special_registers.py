@@ -115,3 +115,18 @@ def test_ranks_in_shared_addresses():
 def test_what_there_is_not_is_refused(register):
     with pytest.raises(h100sim.PtxError):
         read(register)
+
+
+def test_the_reserved_start_of_shared_memory() -> None:
+    """Measured: NVIDIA H200, driver 580.159, CUDA 13.0, 2026-11-30. Cooperative groups find zeros there and keep barriers there."""
+    names = "begin", "end", "cap", "0", "1"
+    moves = "\n".join(
+        f"mov.u32 %r0, %reserved_smem_offset_{name}; st.global.u32 [%rd0+{4 * k}], %r0;" for k, name in enumerate(names)
+    )
+    body = f"""
+        .reg .b32 %r<2>; .reg .b64 %rd0; ld.param.u64 %rd0, [out]; {moves}
+        mov.u32 %r0, %reserved_smem_offset_1; ld.shared.u32 %r1, [%r0+4]; st.global.u32 [%rd0+20], %r1;
+        bar.sync 0; st.shared.u32 [%r0+4], 7; ld.shared.u32 %r1, [%r0+4]; st.global.u32 [%rd0+24], %r1; ret;"""
+    out = np.full(7, 99, np.uint32)
+    found = launch(entry("u64 out", body), (out,), block=1)
+    assert out.tolist() == [0, 288, 1024, 0, 0, 0, 7] and not found.hazards

@@ -25,7 +25,7 @@ REFUSED_HERE = re.compile(
     r"createpolicy\.cvt|multimem|istypep|tex\.|tld4|txq|su(ld|st|red|q)|v(add|sub|avrg|absdiff|min|max|set|shl|shr|mad)"
     r"|alloca|stack(save|restore)|mma\.sync\.aligned\.m8n8k4\.\w+\.\w+\.(f16|f32|rz|rm|rp)\b"
     r"|wmma\..*\.(s4|u4|b1)\b|wmma\.mma.*\.f32\.f16 "
-    r"|mov\.\w+ \w, %(pm|reserved_smem_offset_[01])"
+    r"|mov\.\w+ \w, %pm"
 )
 #: Opcodes of real kernels that are refused.
 REFUSED_IN_THE_WILD: set[str] = set()

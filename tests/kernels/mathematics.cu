@@ -1,0 +1,101 @@
+// Every function of the maths library in float.
+extern "C" __global__ void one_f32(const float *x, float *y, int n)
+{
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) { float v = x[i]; float *o = y + i; size_t k = n;
+    o[0 * k] = acosf(v);
+    o[1 * k] = acoshf(v);
+    o[2 * k] = asinf(v);
+    o[3 * k] = asinhf(v);
+    o[4 * k] = atanf(v);
+    o[5 * k] = atanhf(v);
+    o[6 * k] = cbrtf(v);
+    o[7 * k] = ceilf(v);
+    o[8 * k] = cosf(v);
+    o[9 * k] = coshf(v);
+    o[10 * k] = cospif(v);
+    o[11 * k] = cyl_bessel_i0f(v);
+    o[12 * k] = cyl_bessel_i1f(v);
+    o[13 * k] = erfcf(v);
+    o[14 * k] = erfcinvf(v);
+    o[15 * k] = erfcxf(v);
+    o[16 * k] = erff(v);
+    o[17 * k] = erfinvf(v);
+    o[18 * k] = exp10f(v);
+    o[19 * k] = exp2f(v);
+    o[20 * k] = expf(v);
+    o[21 * k] = expm1f(v);
+    o[22 * k] = fabsf(v);
+    o[23 * k] = floorf(v);
+    o[24 * k] = j0f(v);
+    o[25 * k] = j1f(v);
+    o[26 * k] = lgammaf(v);
+    o[27 * k] = log10f(v);
+    o[28 * k] = log1pf(v);
+    o[29 * k] = log2f(v);
+    o[30 * k] = logbf(v);
+    o[31 * k] = logf(v);
+    o[32 * k] = nearbyintf(v);
+    o[33 * k] = normcdff(v);
+    o[34 * k] = normcdfinvf(v);
+    o[35 * k] = rcbrtf(v);
+    o[36 * k] = rintf(v);
+    o[37 * k] = roundf(v);
+    o[38 * k] = rsqrtf(v);
+    o[39 * k] = sinf(v);
+    o[40 * k] = sinhf(v);
+    o[41 * k] = sinpif(v);
+    o[42 * k] = sqrtf(v);
+    o[43 * k] = tanf(v);
+    o[44 * k] = tanhf(v);
+    o[45 * k] = tgammaf(v);
+    o[46 * k] = truncf(v);
+    o[47 * k] = y0f(v);
+    o[48 * k] = y1f(v);
+    o[49 * k] = __cosf(v);
+    o[50 * k] = __expf(v);
+    o[51 * k] = __exp10f(v);
+    o[52 * k] = __log2f(v);
+    o[53 * k] = __log10f(v);
+    o[54 * k] = __logf(v);
+    o[55 * k] = __sinf(v);
+    o[56 * k] = __tanf(v);
+    o[57 * k] = __saturatef(v);
+    o[58 * k] = __frcp_rn(v);
+    o[59 * k] = __frcp_ru(v);
+    o[60 * k] = __fsqrt_rd(v);
+    o[61 * k] = __frsqrt_rn(v);
+    o[62 * k] = __tanhf(v);
+  }
+}
+extern "C" __global__ void two_f32(const float *x, const float *z, float *y, int n)
+{
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) { float v = x[i], w = z[i]; float *o = y + i; size_t k = n;
+    o[0 * k] = atan2f(v, w);
+    o[1 * k] = copysignf(v, w);
+    o[2 * k] = fdimf(v, w);
+    o[3 * k] = fdividef(v, w);
+    o[4 * k] = fmaxf(v, w);
+    o[5 * k] = fminf(v, w);
+    o[6 * k] = fmodf(v, w);
+    o[7 * k] = hypotf(v, w);
+    o[8 * k] = nextafterf(v, w);
+    o[9 * k] = powf(v, w);
+    o[10 * k] = remainderf(v, w);
+    o[11 * k] = rhypotf(v, w);
+    o[12 * k] = __fdividef(v, w);
+    o[13 * k] = __powf(v, w);
+    o[14 * k] = __fadd_rz(v, w);
+    o[15 * k] = __fmul_ru(v, w);
+    o[16 * k] = __fdiv_rd(v, w);
+    o[17 * k] = __fsub_rn(v, w);
+    o[18 * k] = fmaf(v, w, v);
+    o[19 * k] = norm3df(v, w, v);
+    o[20 * k] = norm4df(v, w, v, 1);
+    o[21 * k] = rnorm3df(v, w, v);
+    o[22 * k] = ldexpf(v, (int)w);
+    o[23 * k] = scalbnf(v, 3);
+    o[24 * k] = jnf(3, v);
+    o[25 * k] = ynf(2, fabs(v));
+    float a, b; sincosf(v, &a, &b); o[26 * k] = a + 3 * b; sincospif(v, &a, &b); o[27 * k] = a - b; int q; o[28 * k] = frexpf(v, &q); o[29 * k] = q; o[30 * k] = modff(v, &a); o[31 * k] = a; o[32 * k] = remquof(v, w, &q); o[33 * k] = q & 7; o[34 * k] = ilogbf(v); o[35 * k] = (float)llrintf(v); o[36 * k] = lroundf(v); o[37 * k] = signbit(v) + 2 * isnan(v) + 4 * isinf(w) + 8 * isfinite(v);
+  }
+}
