@@ -112,9 +112,23 @@ class SharedMemory:
     #: Measured: validate/silicon/instruction_rate.json, one warp: accesses of up to 8 bytes a lane, and of 16.
     issue_cycles: int = 4
     wide_issue_cycles: int = 8
-    #: Stores to another CTA of the cluster leave an SM in packets (``h100sim.layouts.banks.packets``). Measured: the same file,
+
+
+@dataclass(frozen=True)
+class ClusterNetwork:
+    """The network between the CTAs of a cluster, for each SM. Measured: validate/silicon/cluster_memory.json (a load takes 157 to 174
+    cycles longer than one from the SM itself; loads 17.2 B/clk of a CTA, copies of 16 KB in 990 cycles; 64 KB of stores are
+    issued in 2,340 cycles, 15 KB ahead of what has left); timing of copies published for an H200: 21.3 B/clk."""
+
+    #: Stores leave an SM in packets (``h100sim.layouts.banks.packets``). Measured: validate/silicon/shared_wavefronts.json,
     #: ``st.async``, 1.571 cycles a packet.
-    cluster_packets_per_cycle: float = 0.6365
+    packets_per_cycle: float = 0.6365
+    bytes_per_cycle: float = 21.3
+    load_bytes_per_cycle: float = 17.5
+    load_latency: int = 185
+    copy_latency: int = 150
+    #: Work that may wait in front of the network before the issuing warp is held.
+    queue_cycles: int = 730
 
 
 @dataclass(frozen=True)
@@ -173,11 +187,11 @@ class Tma:
 
     issue_cycles: int = 44
     bulk_issue_cycles: int = 38
-    latency_cycles: int = 244
-    bulk_latency_cycles: int = 138
+    latency_cycles: int = 232
+    bulk_latency_cycles: int = 208
     bytes_per_cycle: float = 110.0
     box_cycles: int = 44
-    descriptor_cycles: int = 200
+    descriptor_cycles: int = 70
     store_issue_cycles: int = 5
     store_descriptor_cycles: int = 82
     store_latency_cycles: int = 38
@@ -190,26 +204,52 @@ class Tma:
 
 @dataclass(frozen=True)
 class MemorySystem:
-    """L2 and HBM. Measured: validate/silicon/tma_bandwidth.json: all SMs together read the same lines of L2 at 11,600 B/clk and
-    different ones of HBM at 2,440 B/clk; microbenchmarks.json ``tmabw_*`` (4.13 TB/s on an H200) and ``tmalat_hbm_*`` (280 to 850
-    cycles more than an L2 hit, spread widely)."""
+    """L1, L2 and HBM. Measured, under validate/silicon: tma_bandwidth.json (HBM: 2,440 B/clk for all SMs; microbenchmarks.json
+    ``tmabw_*``: 4.13 TB/s) and what is named with a number."""
 
+    #: Spec: NVIDIA H100 Tensor Core GPU Architecture whitepaper. Of the 60 MB of an H200, half is on each side:
+    #: validate/silicon/l2_capacity.json.
     l2_bytes: int = 50 * 1024 * 1024
-    l2_latency: int = 262
-    l2_bytes_per_cycle: float = 11_600.0
+    #: A load that L1 does not hold, from the nearer GPCs, and how much later it is there for the others; how much later yet, the
+    #: first time that a line is used on the side of L2 that is not its home. Measured: l2_latency.json, hbm_latency.json (174 cycles
+    #: for a box of 8 KB, 156 for 16 KB, 143 for 32 KB).
+    l2_latency: int = 250
+    l2_far_cycles: int = 31
+    l2_cross_cycles: int = 143
+    #: What L2 delivers to the SMs of a GPC. The two SMs of a TPC that ask for a line together get it at once; for other SMs of the
+    #: GPC it takes part of the time again. Measured: tma_bandwidth.json (8 MB of their own: 33.35 B/clk for each of 16.5 SMs),
+    #: l2_sharing.json (33 neighbours, 8 SMs apart). Assumed: together is within the latency of a line.
+    gpc_bytes_per_cycle: float = 552.0
+    l2_repeat_percent: int = 30
+    l2_merge_cycles: int = 300
+    #: What crosses between the halves of L2, half of what HBM delivers. Assumed: no less than HBM's.
+    cross_bytes_per_cycle: float = 1_225.0
+    #: What an SM takes in of loads, and what its L1 holds with its shared memory. Measured: load_bandwidth.json, 16 warps.
+    load_bytes_per_cycle: float = 90.0
+    l1_latency: int = 33
+    l1_bytes: int = 256 * 1024
     #: Measured: validate/silicon/store_bandwidth.json: 16 neighbouring SMs store at the full rate of each, 132 SMs at 18.35 B/clk.
     l2_write_bytes_per_cycle: float = 2_420.0
-    #: Until the first line of a box is there, and how fast the lines behind it follow. Measured: tma_bandwidth.json, one box of
-    #: 8 KB and of 16 KB in flight.
-    hbm_extra_latency: int = 373
-    hbm_box_bytes_per_cycle: float = 44.0
+    #: How much later than from L2 a line is there from HBM: always, and some more, evenly spread, for so many of a hundred pieces
+    #: of 4 KB. Measured: l2_latency.json and hbm_latency.json, 1 SM.
+    hbm_extra_latency: int = 262
+    hbm_late_percent: int = 12
+    hbm_late_cycles: int = 150
+    hbm_late_spread: int = 300
     hbm_bytes_per_cycle: float = 2_440.0
+    #: Mean wait behind others for each part of the full rate of HBM, or between the halves of L2, that is in use beyond so many
+    #: percent. Measured: hbm_latency.json, 132 SMs with boxes of 1 KB (none at 7 %), 8 KB (240 cycles at 38 %) and 16 KB (410 at 62 %).
+    load_wait_cycles: int = 800
+    load_free_percent: int = 10
+    #: Start of the random sequence of HBM.
+    seed: int = 0
     #: Stores leave an SM by lines: as TMA stores at 32 B/clk where lines are whole, and one line in 2 cycles at best. Measured:
     #: the epilogues of validate/silicon/gemm_5_two_consumers.json and gemm_7_persistent.json (15 cycles for 8 rows of 16 bytes).
     store_line_cycles: int = 2
     store_bytes_per_cycle: float = 32.0
-    #: Assumed: work that may wait on its way out before the issuing warp is held.
+    #: Assumed: work that may wait on its way out, and bytes that may wait for L2, before the issuing warp is held.
     store_queue_cycles: int = 64
+    store_queue_bytes: int = 2_048
 
 
 @dataclass(frozen=True)
@@ -226,12 +266,18 @@ class DeviceModel:
     issue: Issue = Issue()
     fetch: Fetch = Fetch()
     shared: SharedMemory = SharedMemory()
+    network: ClusterNetwork = ClusterNetwork()
     barriers: Barriers = Barriers()
     tensor: TensorCore = TensorCore()
     tma: Tma = Tma()
     memory: MemorySystem = MemorySystem()
     #: Assumed: from the launch to the first instruction of a CTA, within the kernel's own duration.
     launch_cycles: int = 600
+    #: From the end of a CTA to the first instruction of the next one in its place. Measured: validate/silicon/cta_launch.json.
+    cta_cycles: int = 312
+    #: The half of L2 on the side of each GPC, and a class of distance: an SM is far from half of the lines. Measured, of one H200:
+    #: validate/silicon/l2_latency.json, the cycles of each SM. Assumed for H100.
+    gpc_sides: tuple[tuple[int, int], ...] = ((0, 0), (1, 0), (1, 0), (1, 1), (0, 1), (0, 1), (0, 0), (1, 1))
 
 
 #: Spec: NVIDIA H100 Tensor Core GPU Architecture whitepaper (SM counts, L2, memory). GPC sizes depend on the part. Measured, of one
@@ -251,7 +297,14 @@ MODELS: dict[str, DeviceModel] = {
         gpcs=(16, 16, 16, 16, 16, 16, 18),
         memory=MemorySystem(hbm_bytes_per_cycle=1_040.0),
     ),
-    "h200-sxm": DeviceModel(name="h200-sxm", sms=132, clock_mhz=1_785, gpcs=(8, 16, 16, 16, 16, 16, 18, 18), lone_tpcs=4),
+    "h200-sxm": DeviceModel(
+        name="h200-sxm",
+        sms=132,
+        clock_mhz=1_785,
+        gpcs=(8, 16, 16, 16, 16, 16, 18, 18),
+        lone_tpcs=4,
+        memory=MemorySystem(l2_bytes=60 * 1024 * 1024),
+    ),
 }
 
 DEFAULT_MODEL = "h100-sxm"

@@ -183,8 +183,8 @@ def _fill_value(ctx, kind, cta, rank, lane):
 
 
 @inner
-def start_cta(ctx, slot, sm, cta_id, cluster, cluster_rank, cluster_slot, time):
-    """Put a CTA on an SM: clear its tables, fill the special registers, queue its warps."""
+def start_cta(ctx, slot, sm, cta_id, cluster, cluster_rank, cluster_slot, time, delay):
+    """Put a CTA on an SM: clear its tables, fill the special registers, queue its warps for ``delay`` cycles later."""
     c = S.context(ctx)
     C = S.ctas(ctx)[slot]
     C.id, C.state, C.sm, C.start, C.end = cta_id, 1, sm, time, -1
@@ -206,6 +206,7 @@ def start_cta(ctx, slot, sm, cta_id, cluster, cluster_rank, cluster_slot, time):
     emit(ctx, time, _CTA_STARTED, cta_id, -1, -1, 0, -1, sm, slot, 0, 0)
     info = S.cta_info(ctx)[cta_id]
     info.cta, info.sm, info.start, info.cluster, info.cluster_rank = cta_id, sm, time, cluster, cluster_rank
+    time += delay
     threads = c.block_x * c.block_y * c.block_z
     fills = i32(c.fills, 2 * c.n_fills)
     for rank in range(c.warps_per_cta):
@@ -255,8 +256,8 @@ def start_cta(ctx, slot, sm, cta_id, cluster, cluster_rank, cluster_slot, time):
 
 
 @inner
-def start_clusters(ctx, time):
-    """Give free slots to the next CTAs of the grid, a whole cluster at a time."""
+def start_clusters(ctx, time, delay):
+    """Give free slots to the next CTAs of the grid, a whole cluster at a time; their warps start after ``delay`` cycles."""
     c = S.context(ctx)
     ctas = S.ctas(ctx)
     size = c.cluster_size
@@ -286,14 +287,14 @@ def start_clusters(ctx, time):
             z = kz * c.cluster_z + k // (c.cluster_x * c.cluster_y)
             cta_id = x + c.grid_x * (y + c.grid_y * z)
             slot = found + k
-            start_cta(ctx, slot, load_i32(c.slot_sms, slot), cta_id, cluster, k, found, time)
+            start_cta(ctx, slot, load_i32(c.slot_sms, slot), cta_id, cluster, k, found, time, delay)
         c.next_cta += size
 
 
 @entry("int64", "int64")
 def start(ctx, time):
     """Start a launch: give slots to its first CTAs."""
-    start_clusters(ctx, time)
+    start_clusters(ctx, time, 0)
     return 0
 
 
@@ -328,7 +329,7 @@ def end_cta_if_done(ctx, slot):
             S.cta_info(ctx)[C.id].end = c.now
             c.ctas_done += 1
             emit(ctx, c.now, _CTA_ENDED, C.id, -1, -1, 0, -1, C.sm, 0, 0, 0)
-    start_clusters(ctx, c.now)
+    start_clusters(ctx, c.now, S.timing(ctx).cta_cycles)
 
 
 @inner

@@ -64,7 +64,7 @@ class Buffer:
         size = int(np.prod(self.shape)) * self.dtype.itemsize
         if data.nbytes != size:
             raise UsageError(f"array must have the {size:,} bytes of the buffer, not {data.nbytes:,}")
-        self.device.memory.view(self.address, size)[:] = data.reshape(-1).view(np.uint8)
+        self.device.memory.write(self.address, data)
 
     def free(self) -> None:
         """Give the memory back; later accesses are errors that name the buffer as freed."""
@@ -191,6 +191,7 @@ class RawKernel:
         try:
             session.machine.start()
             session.machine.run()
+            session.machine.keep_l2()
         except KernelError as error:
             error.hazards = tuple(session.findings()[0])
             raise

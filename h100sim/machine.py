@@ -21,10 +21,11 @@ from .device_functions import Console, DeviceRuntime
 from .devices import DeviceModel
 from .errors import DeadlockError, H100SimError, KernelError, LaunchError, Where
 from .intervals import mbarrier_name
+from .memory.cache import LINE_SHIFT, NEVER
 from .memory.global_memory import GlobalMemory
 from .memory.heap import DeviceHeap
 from .memory.windows import FUNCTION_BYTES, FUNCTION_WINDOW, SHARED_START
-from .placement import ctas_per_sm, places
+from .placement import ctas_per_sm, places, stands
 from .program import Program, set_latencies, width_of_type
 from .ptx.module import Imm, Symbol
 from .standing import cycle_limit, wait_states
@@ -162,9 +163,10 @@ class Machine:
             "local_bytes": local_bytes, "frame_bytes": program.linked.frame_bytes,
             "n_ctas": launch.ctas, "cluster_size": cluster, "cluster_stride": launch.stride,
             "registers_per_thread": launch.registers, "values": int(launch.values), "trace_level": launch.trace_level,
-            "clock_mhz": model.clock_mhz, "l2_bytes": model.memory.l2_bytes, "until": launch.max_cycles,
+            "clock_mhz": model.clock_mhz, "l2_half_bytes": model.memory.l2_bytes // 2, "until": launch.max_cycles,
             "max_steps": _FOREVER, "fixed_registers": int(not self._knows_registers()),
-            "schedule": schedules.bits(launch.schedule), "seed": launch.schedule,
+            "schedule": schedules.bits(launch.schedule), "seed": launch.schedule, "memory_seed": model.memory.seed,
+            "l1_held": max(0, model.memory.l1_bytes - per_sm * (shared_size + model.limits.shared_reserved_bytes)) // 32,
         }.items():  # fmt: skip
             c[name] = value
         for k, axis in enumerate("xyz"):
@@ -220,11 +222,28 @@ class Machine:
         self.table("step_functions", 3, np.int64)[:] = step_addresses()
         self.table("plans", (1, PLAN_WORDS), np.int64)
         self.table("plan_addresses", 1, np.int64)
-        c["l2_lines"] = len(self.memory.arena) // 128
-        cold = -(1 << 60) if self.memory.used_bytes > model.memory.l2_bytes else 0
-        self.table("l2_stamps", max(1, int(c["l2_lines"])), np.int64)[:] = cold
+        c["l2_lines"] = len(self.memory.arena) >> LINE_SHIFT
+        self.table("l2_stamps", 2 * int(c["l2_lines"]), np.int64)[:] = self.memory.l2.stamps
+        self.table("l2_filled", 2, np.int64)[:] = self.memory.l2.filled
+        self.table("l2_asked", int(c["l2_lines"]), S.ASKED)
+        self.table("flights", S.FLIGHTS, np.int64)
+        used = np.unique(slot_sms)
+        self.tables["sms"]["l1"][used] = S.L1_PLACES * np.arange(len(used))
+        self.table("l1_sectors", len(used) * S.L1_PLACES, S.L1_SECTOR)
+        standing, tpcs = stands(model)
+        for name in standing.dtype.names or ():
+            self.tables["sms"][name] = standing[name]
+        self.table("gpc_tpcs", len(tpcs), np.uint64)[:] = tpcs
+        self.table("gpc_free", len(tpcs), np.float64)
         self._timing()
         self.attach_memory()
+
+    def keep_l2(self) -> None:
+        """Let the next launch on this memory find in L2 what this one has left there (where all of its CTAs ran)."""
+        if self.launch.stride > 1:
+            return
+        self.memory.l2.stamps = self.tables["l2_stamps"].copy()
+        self.memory.l2.filled = self.tables["l2_filled"].copy()
 
     def _heap(self, capacity: int) -> None:
         self.context["heap_capacity"] = capacity
@@ -248,7 +267,8 @@ class Machine:
             "shared_queue_cycles": m.shared.queue_cycles,
             "shared_issue_cycles": m.shared.issue_cycles,
             "shared_wide_issue_cycles": m.shared.wide_issue_cycles,
-            "cluster_packets_per_cycle": m.shared.cluster_packets_per_cycle,
+            **{f"cluster_{k}": v for k, v in vars(m.network).items()},
+            "cta_cycles": m.cta_cycles,
             "launch_cycles": m.launch_cycles,
             **vars(m.barriers),
             **{f"wgmma_{k}": v for k, v in vars(m.tensor).items()},
@@ -271,11 +291,12 @@ class Machine:
         self.tables["starts"], self.tables["ends"] = np.ascontiguousarray(memory.starts), np.ascontiguousarray(memory.ends)
         c["allocation_starts"], c["allocation_ends"] = self.tables["starts"].ctypes.data, self.tables["ends"].ctypes.data
         c["n_allocations"] = len(memory.starts)
-        lines = len(memory.arena) // 128
+        lines = len(memory.arena) >> LINE_SHIFT
         if lines > c["l2_lines"]:
-            before = self.tables["l2_stamps"]
-            self.table("l2_stamps", lines, np.int64)[: len(before)] = before
-            self.tables["l2_stamps"][len(before) :] = before[-1] if len(before) else 0
+            stamps, asked = self.tables["l2_stamps"], self.tables["l2_asked"]
+            self.table("l2_stamps", 2 * lines, np.int64)[:] = NEVER
+            self.tables["l2_stamps"][: len(stamps)] = stamps
+            self.table("l2_asked", lines, S.ASKED)[: len(asked)] = asked
             c["l2_lines"] = lines
 
     def _template(self) -> np.ndarray:

@@ -425,7 +425,7 @@ def _vector(dtype: str) -> Callable:
 
 
 u8, u16, u32, u64 = (_vector(name) for name in ("uint8", "uint16", "uint32", "uint64"))
-i32, i64 = _vector("int32"), _vector("int64")
+i32, i64, f64 = (_vector(name) for name in ("int32", "int64", "float64"))
 
 #: Length of a table whose length compiled code does not ask for.
 _MANY = 1 << 40

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+import numpy as np
+
 from .devices import DeviceModel, Limits
 from .errors import LaunchError
 
@@ -55,6 +57,27 @@ def sm_groups(model: DeviceModel) -> tuple[list[list[int]], list[list[int]]]:
             gpc += range(number, number + count)
             number += count
     return gpcs, [list(range(k, min(k + _TPC, model.sms))) for k in range(number, model.sms, _TPC)]
+
+
+#: Where an SM stands: its GPC, the half of L2 on its side, its distance class, and its TPC as a bit (66 TPCs share 64 bits).
+STAND = np.dtype([("gpc", "i4"), ("side", "i4"), ("near", "i4"), ("tpc_bit", "u8")])
+
+
+@lru_cache(64)
+def stands(model: DeviceModel) -> tuple[np.ndarray, np.ndarray]:
+    """Return where each SM stands (STAND), and the bits of the TPCs of each GPC (uint64).
+
+    Measured: validate/silicon/l2_latency.json, one H200: TPCs that stand alone are on the side of the smallest GPC. Assumed: they
+    share its way to L2."""
+    gpcs, alone = sm_groups(model)
+    smallest = min(range(len(gpcs)), key=lambda k: len(gpcs[k])) if gpcs else 0
+    found, tpcs = np.zeros(model.sms, STAND), np.zeros(max(1, len(gpcs)), np.uint64)
+    for k, group in [*enumerate(gpcs), *((smallest, tpc) for tpc in alone)]:
+        side, near = model.gpc_sides[k % len(model.gpc_sides)]
+        for sm in group:
+            found[sm] = k, side, near, 1 << (sm // _TPC & 63)
+            tpcs[k] |= found[sm]["tpc_bit"]
+    return found, tpcs
 
 
 @lru_cache(64)

@@ -357,6 +357,7 @@ class _Decoder:
         if op.completion is not None:
             record["completion"] = address_of(op.completion)
         record["pipe"], record["latency"], record["issue"] = S.PIPES.index(op.pipe), op.latency, op.issue
+        record["ends_lanes"] = int(op.handler is control.end_lanes and instruction.guard is None)
         for k, value in enumerate(op.integers):
             record[f"imm{k}"] = np.int64(value - (1 << 64) if value >= 1 << 63 else value)
         rows = [self.row(o, "", True, instruction) for o in op.outs]

@@ -259,9 +259,23 @@ def wake(ctx, w, n, time):
 
 
 @inner
+def is_whole(ctx, w, n):
+    """Are the lanes of a node all that is left of their warp? Lanes that have branched to the end of the kernel count as gone: the
+    assembler lets them end at the branch."""
+    node = S.nodes(ctx)[w * S.NODES_PER_WARP + n]
+    if S.warps(ctx)[w].alive & ~node.mask == 0:
+        return True
+    if node.parent < 0:
+        return False
+    meets = S.nodes(ctx)[w * S.NODES_PER_WARP + node.parent]
+    others = meets.mask | node.mask == S.warps(ctx)[w].alive
+    return others and meets.pc >= 0 and S.instructions(ctx)[meets.pc].ends_lanes == 1
+
+
+@inner
 def wake_waiters(ctx, cta, wait, thing, time, parted):
     """Wake every group of lanes of a CTA that waits for ``thing``; return how many there were. A group is ``parted``
-    cycles later where other lanes of its warp are alive."""
+    cycles later where other lanes of its warp go on."""
     warps, nodes = S.warps(ctx), S.nodes(ctx)
     c = S.context(ctx)
     count = 0
@@ -272,7 +286,7 @@ def wake_waiters(ctx, cta, wait, thing, time, parted):
         for n in range(S.NODES_PER_WARP):
             node = nodes[w * S.NODES_PER_WARP + n]
             if node.state == S.BLOCKED and node.wait == wait and node.wait_object == thing:
-                wake(ctx, w, n, time if warps[w].alive & ~node.mask == 0 else time + parted)
+                wake(ctx, w, n, time if is_whole(ctx, w, n) else time + parted)
                 count += 1
     return count
 

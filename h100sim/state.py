@@ -47,7 +47,7 @@ INSTRUCTION = np.dtype(
         ("outputs", "i4"),
         ("target", "i4"),
         ("reconverge", "i4"),
-        ("flags", "i4"),
+        ("ends_lanes", "i4"),
         ("imm0", "i8"),
         ("imm1", "i8"),
         ("imm2", "i8"),
@@ -200,6 +200,10 @@ ASYNC = np.dtype(
         ("issued", "i8"),
         ("read", "i8"),
         ("done", "i8"),
+        # A copy of the TMA engine: the count of ``stored`` at which it has left, and the slip of the engine that it knows of (-1: none
+        # matters to it).
+        ("leaves", "f8"),
+        ("slip", "i8"),
     ],
     align=True,
 )
@@ -224,10 +228,26 @@ WARPGROUP = np.dtype(
 SM = np.dtype(
     [
         ("tensor_free", "i8"),
+        # Where it stands: its GPC, the half of L2 on its side, the distance class of its GPC, and its TPC as a bit.
+        ("gpc", "i4"),
+        ("side", "i4"),
+        ("near", "i4"),
+        ("tpc_bit", "u8"),
         ("tma_free", "i8"),
-        ("tma_store_free", "i8"),
+        # How many copies leave the SM, up to which count of ``stored``, and by how much the engine is behind what was booked.
+        ("tma_stores", "i8"),
+        ("tma_stored", "f8"),
+        ("tma_slip", "i8"),
         ("tma_maps", "u8"),
         ("store_free", "i8"),
+        # Bytes stored since the last mark, when L2 has taken what was stored up to the last mark, and up to the one before.
+        ("store_marked", "i8"),
+        ("store_taken", "i8"),
+        ("store_taken_before", "i8"),
+        ("load_free", "f8"),
+        # The first of its places in the table of L1, and the sectors that were brought in.
+        ("l1", "i4"),
+        ("l1_filled", "i4"),
         ("fetch_free", "i8"),
         ("fetch_next", "i8"),
         ("port_free", "f8"),
@@ -243,6 +263,17 @@ SM = np.dtype(
     ],
     align=True,
 )
+
+#: Until when whoever asks for a line of L2 is answered together with others, the TPCs of those, and the access that brought the line.
+ASKED = np.dtype([("until", "i8"), ("tpcs", "u8"), ("flight", "i8")])
+
+#: Accesses whose arrival is remembered for those that want the same lines.
+FLIGHTS = 8192
+
+#: Sectors of 32 bytes that the table of an SM's L1 has places for, and an entry: which one of the arena is there (counted from 1; 0:
+#: none), and how many had been brought in when it was last used.
+L1_PLACES = 8192
+L1_SECTOR = np.dtype([("sector", "i4"), ("stamp", "i4")])
 
 #: The numbers of a device that compiled code needs, copied from :mod:`h100sim.devices` by name.
 TIMING = np.dtype(
@@ -261,6 +292,11 @@ TIMING = np.dtype(
             "shared_store_latency",
             "shared_queue_cycles",
             "cluster_packets_per_cycle",
+            "cluster_bytes_per_cycle",
+            "cluster_load_bytes_per_cycle",
+            "cluster_load_latency",
+            "cluster_copy_latency",
+            "cluster_queue_cycles",
             "mbarrier_arrive_cycles",
             "mbarrier_expect_cycles",
             "mbarrier_wait_latency",
@@ -296,14 +332,27 @@ TIMING = np.dtype(
             "tma_store_bytes_per_cycle",
             "tma_reduce_bytes_per_cycle",
             "l2_latency",
-            "l2_bytes_per_cycle",
+            "l2_far_cycles",
+            "l2_cross_cycles",
+            "l2_merge_cycles",
+            "l2_repeat_percent",
             "l2_write_bytes_per_cycle",
+            "gpc_bytes_per_cycle",
+            "cross_bytes_per_cycle",
             "hbm_extra_latency",
             "hbm_bytes_per_cycle",
-            "hbm_box_bytes_per_cycle",
+            "hbm_late_percent",
+            "hbm_late_cycles",
+            "hbm_late_spread",
+            "load_wait_cycles",
+            "load_free_percent",
+            "load_bytes_per_cycle",
+            "l1_latency",
             "store_line_cycles",
             "store_bytes_per_cycle",
             "store_queue_cycles",
+            "store_queue_bytes",
+            "cta_cycles",
             "shared_issue_cycles",
             "shared_wide_issue_cycles",
             "launch_cycles",
@@ -369,6 +418,12 @@ CONTEXT = np.dtype(
         ("scratch", "i8"),
         ("step_functions", "i8"),
         ("l2_stamps", "i8"),
+        ("l2_filled", "i8"),
+        ("l2_asked", "i8"),
+        ("flights", "i8"),
+        ("gpc_free", "i8"),
+        ("gpc_tpcs", "i8"),
+        ("l1_sectors", "i8"),
         ("fetched", "i8"),
         # sizes
         ("n_slots", "i8"),
@@ -394,8 +449,9 @@ CONTEXT = np.dtype(
         ("arena_bytes", "i8"),
         ("n_allocations", "i8"),
         ("n_plans", "i8"),
-        ("l2_bytes", "i8"),
+        ("l2_half_bytes", "i8"),
         ("l2_lines", "i8"),
+        ("l1_held", "i8"),
         ("n_ctas", "i8"),
         ("cluster_stride", "i8"),
         ("grid_x", "i8"),
@@ -441,10 +497,28 @@ CONTEXT = np.dtype(
         ("async_free", "i8"),
         ("asyncs_open", "i8"),
         ("clock_reads", "i8"),
-        ("l2_filled", "i8"),
-        ("l2_free", "f8"),
         ("write_free", "f8"),
         ("hbm_free", "f8"),
+        # Recent traffic from HBM and between the halves of L2 (bytes per cycle), and when it was that.
+        ("hbm_traffic", "f8"),
+        ("hbm_traffic_at", "f8"),
+        ("cross_traffic", "f8"),
+        ("cross_traffic_at", "f8"),
+        ("cross_free", "f8"),
+        ("memory_seed", "i8"),
+        ("hbm_fetched", "i8"),
+        # what the access being executed moves (bytes): into its GPC, from the other half of L2, from HBM, and of that across
+        ("moved", "f8"),
+        ("crossed", "i8"),
+        ("missed", "i8"),
+        ("missed_across", "i8"),
+        # which access it is, and when lines have come that others are bringing
+        ("flight", "i8"),
+        ("there", "i8"),
+        # copies that leave SMs: bytes that each SM which stores has stored since the start, when that was so, and how many do
+        ("stored", "f8"),
+        ("stored_at", "f8"),
+        ("storing", "i8"),
         ("instructions_issued", "i8"),
         ("last_allocation", "i8"),
         # the instruction being executed
@@ -483,3 +557,5 @@ sms = table(CONTEXT, "sms", SM)
 events = table(CONTEXT, "events", EVENT)
 cta_info = table(CONTEXT, "cta_info", CTA_INFO)
 warp_info = table(CONTEXT, "warp_info", WARP_INFO)
+asked = table(CONTEXT, "l2_asked", ASKED)
+l1_sectors = table(CONTEXT, "l1_sectors", L1_SECTOR)

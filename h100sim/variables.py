@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from .errors import PtxError, Where
 from .linker import variable_key
 from .memory.global_memory import GlobalMemory
@@ -68,7 +66,7 @@ def place_variables(module: Module, memory: GlobalMemory) -> ModuleVariables:
         if variable.space == "const":
             constants[addresses[variable.name] : addresses[variable.name] + variable.size] = image
         elif variable.size:
-            memory.view(addresses[variable.name], variable.size)[:] = np.frombuffer(image, np.uint8)
+            memory.write(addresses[variable.name], image)
     bank = memory.upload(bytes(constants), name="constant variables") if constants else 0
     return ModuleVariables(addresses, bank, len(constants))
 

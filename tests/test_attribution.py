@@ -117,9 +117,11 @@ COPY = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%s+{a
 def test_a_wait_for_copies_is_the_engines_queue_and_the_latency(copies: int) -> None:
     text = COPIES.format(bytes=copies * 8192, copies="\n".join(COPY.format(at=k * 8192) for k in range(copies)))
     found = spent(entry("u64 from", text), np.zeros(8192, np.uint32))
-    tma = devices.model().tma
+    tma, memory = devices.model().tma, devices.model().memory
     waits = {name.split(": ")[1]: cycles for name, cycles in found.items() if ": " in name}
-    assert waits.get("TMA latency") == pytest.approx(tma.bulk_latency_cycles + 8192 / tma.bytes_per_cycle, abs=3)
+    # What was uploaded crosses between the halves of L2 the first time that it is used, behind the few others that do.
+    least = tma.bulk_latency_cycles + 8192 / tma.bytes_per_cycle + memory.l2_cross_cycles
+    assert least - 3 < waits["TMA latency"] < least + 50
     queued = (copies - 1) * (8192 / tma.bytes_per_cycle - tma.bulk_issue_cycles)
     assert waits.get("TMA engine's queue", 0) == pytest.approx(max(0, queued - tma.bulk_issue_cycles), abs=50)
     assert ("TMA engine's queue" in waits) == (copies > 1)

@@ -16,6 +16,18 @@ def test_every_thread_of_a_grid_stores_its_number():
     assert out.tolist() == list(range(64)) * 3
 
 
+def test_the_next_cta_of_an_sm_begins_some_time_after_the_last_one():
+    model = h100sim.devices.changed(h100sim.devices.model(), {"sms": 1})
+    out = zeros(4 * 1024)
+    ptx = entry("u64 out", ".reg .b32 %r_value; mov.u32 %r_value, %tid.x;" + STORE_THREAD)
+    run = launch(ptx, (out,), grid=4, block=1024, device=h100sim.Device(model))
+    issued, ended = run.trace.of(Event.ISSUED), run.trace.of(Event.CTA_ENDED)
+    first = [int(issued["time"][issued["cta"] == cta].min()) for cta in range(4)]
+    at_once = sum(time < 100 for time in first)
+    assert at_once < 4
+    assert min(first[at_once:]) >= int(ended["time"].min()) + model.cta_cycles
+
+
 def test_lanes_that_part_meet_again_behind_the_branch():
     body = """
     .reg .b32 %r_value, %t, %m; .reg .pred %p;

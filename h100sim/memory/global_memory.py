@@ -16,6 +16,8 @@ import numpy as np
 from h100sim.errors import OutOfRange, UsageError
 from h100sim.integers import integer
 
+from .cache import LINE_SHIFT, L2State
+
 #: Virtual address of byte 0 of the arena. Assumed: any 47-bit user address would do; programs cannot rely on it.
 BASE_ADDRESS = 0x7F0000000000
 #: Alignment of an allocation in bytes. Measured: every cudaMalloc of the captures under tests/data is 512-byte aligned.
@@ -52,6 +54,7 @@ class GlobalMemory:
     def __init__(self, base: int = BASE_ADDRESS):
         self.base = base
         self.arena = np.zeros(_FIRST_CAPACITY, np.uint8)
+        self.l2 = L2State(_FIRST_CAPACITY >> LINE_SHIFT)
         self.starts = np.zeros(0, np.int64)
         self.ends = np.zeros(0, np.int64)
         self._live: list[Allocation] = []
@@ -86,8 +89,14 @@ class GlobalMemory:
         """Copy an array (C order) or bytes into a new allocation and return its address."""
         data = _bytes_of(array)
         address = self.allocate(max(data.size, 1), name)
-        self.view(address, data.size)[:] = data
+        self.write(address, data)
         return address
+
+    def write(self, address: int, array: np.ndarray | bytes) -> None:
+        """Copy an array (C order) or bytes from the host into an allocation."""
+        data = _bytes_of(array)
+        self.view(address, data.size)[:] = data
+        self.l2.upload(int(address) - self.base, data.size)
 
     def download(self, address: int, like: np.ndarray) -> np.ndarray:
         """Return a new array with the shape and type of ``like`` that holds the bytes at ``address``."""
@@ -190,6 +199,7 @@ class GlobalMemory:
         arena = np.zeros(max(size, 2 * len(self.arena)), np.uint8)
         arena[: len(self.arena)] = self.arena
         self.arena = arena
+        self.l2.grow(len(arena) >> LINE_SHIFT)
 
     def _forget_frees(self, start: int, end: int) -> None:
         for key in [k for k, f in self._freed.items() if f.start < end and start < f.end]:

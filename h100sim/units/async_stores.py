@@ -23,7 +23,8 @@ from ..ptx.module import Instruction
 from ..services import ITEM_ASYNC, PRIORITY_UNIT, emit_here, fail, free_async, new_async, push, unit_time
 from ..trace import Copy, Event
 from .atomics import OPERATIONS, format_of, modify
-from .load_store import address_operand, element_bytes, network_time, vector_length
+from .global_path import network_time
+from .load_store import address_operand, element_bytes, lane_addresses, vector_length
 from .mbarriers import cta_and_offset, find
 from .tma_engine import barrier_offset, finish_load, has_room
 
@@ -57,7 +58,7 @@ def issue(regs, mask, ops, ctx):
     if not has_room(ctx, mask):
         return S.S_GROW
     first, before = -1, -1
-    done = network_time(ctx, regs, ops, 0, ins.imm0, mask, total) + S.timing(ctx).cluster_release_cycles
+    done = network_time(ctx, lane_addresses(ctx, regs, ops, 0, ins.imm0, mask), total) + S.timing(ctx).cluster_release_cycles
     for lane in range(32):
         if not (mask >> lane) & 1:
             continue

@@ -32,13 +32,14 @@ from ..ptx.module import Instruction, Sink
 from ..tma.fields import DTYPES
 from ..tma.reductions import REDUCTIONS, reduce_word
 from ..trace import Access
+from .global_path import load_out
 from .load_store import (
     POINTERS,
     _flags,
     address_operand,
     check_address,
     element_bytes,
-    global_time,
+    lane_addresses,
     record,
     shared_time,
     space_name,
@@ -110,7 +111,7 @@ def atomic_wide(regs, mask, ops, ctx):
     if kind == SHARED:
         shared_time(ctx, regs, ops, 1, ins.imm0, mask, 16, True, LOAD)
     else:
-        c.latency = global_time(ctx, 512) - c.now
+        c.latency = load_out(ctx, lane_addresses(ctx, regs, ops, 1, ins.imm0, mask), 16, False) - c.now
     record(ctx, regs, ops, 1, ins.imm0, mask, 16, ins.imm1, ins.imm5)
     for lane in range(32):
         if not (mask >> lane) & 1:
@@ -139,7 +140,7 @@ def atomic(regs, mask, ops, ctx):
     if kind == SHARED:
         shared_time(ctx, regs, ops, count, offset, mask, size * count, True, LOAD)
     else:
-        c.latency = global_time(ctx, size * count * 32) - c.now
+        c.latency = load_out(ctx, lane_addresses(ctx, regs, ops, count, offset, mask), size * count, False) - c.now
     record(ctx, regs, ops, count, offset, mask, size * count, space, ins.imm5)
     olds = i64(c.scratch + POINTERS + 256, 8)
     changed = 0

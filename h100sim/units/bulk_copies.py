@@ -24,6 +24,7 @@ from ..tma.reductions import REDUCTIONS, reduce_word
 from ..trace import Event
 from .load_store import address_operand
 from .mbarriers import cta_and_offset, find
+from .memory_system import begin, touch
 from .tma_engine import (
     BULK_CLUSTER,
     BULK_LOAD,
@@ -36,13 +37,13 @@ from .tma_engine import (
     finish_store,
     first_destination,
     has_room,
+    is_behind,
     is_destination,
     is_store,
     prefetch,
     retire,
     source_read,
     start,
-    touch,
 )
 
 _ISSUED, _GLOBAL, _SOURCE = int(Event.TMA_ISSUED), int(Event.TMA_GLOBAL), int(Event.TMA_SOURCE)
@@ -127,9 +128,11 @@ def bulk_copy(regs, mask, ops, ctx):
         if misplaced(ctx, kind, dst, src, size):
             return S.S_ERROR
         from_or_to_global = dst if is_store(kind) else src
-        missed = 0 if in_shared(kind) else touch(ctx, from_or_to_global, size)
+        begin(ctx)
+        if not in_shared(kind):
+            touch(ctx, from_or_to_global, size, is_store(kind))
         if kind == PREFETCH:
-            prefetch(ctx, S.timing(ctx).tma_bulk_issue_cycles, size, missed)
+            prefetch(ctx, S.timing(ctx).tma_bulk_issue_cycles, size)
             continue
         slot, at = cta_and_offset(ctx, cta, src if is_store(kind) else dst)
         barrier, identity = -1, -1
@@ -139,7 +142,7 @@ def bulk_copy(regs, mask, ops, ctx):
             if first == -2:
                 return S.S_ERROR
             if first == -1:
-                prefetch(ctx, S.timing(ctx).tma_bulk_issue_cycles, size, missed)
+                prefetch(ctx, S.timing(ctx).tma_bulk_issue_cycles, size)
                 continue
             m = find(ctx, first, barrier)
             if m < 0:
@@ -155,7 +158,7 @@ def bulk_copy(regs, mask, ops, ctx):
             emit_here(ctx, _SOURCE, A.identity, shared_offset(ctx, source_slot, A.address), size, 0, 0)
         else:
             emit_here(ctx, _GLOBAL, A.identity, from_or_to_global, size, 1, 0)
-        start(ctx, n, S.timing(ctx).tma_bulk_issue_cycles, missed)
+        start(ctx, n, S.timing(ctx).tma_bulk_issue_cycles)
     return S.S_NEXT
 
 
@@ -174,6 +177,8 @@ def move(target, source, size, packed):
 
 def complete_bulk_load(n, time, unused, ctx):
     """Global or own shared memory has been read: write every destination and complete its bytes."""
+    if is_behind(ctx, n):
+        return S.S_NEXT
     c = S.context(ctx)
     A = S.asyncs(ctx)[n]
     c.warp, c.pc = A.warp, A.pc
@@ -204,6 +209,8 @@ def complete_bulk_store(n, time, unused, ctx):
     c.warp, c.pc = A.warp, A.pc
     if A.state != S.A_FLYING:
         finish_store(ctx, n)
+        return S.S_NEXT
+    if is_behind(ctx, n):
         return S.S_NEXT
     target = global_pointer(ctx, A.address, A.bytes)
     if target == 0:

@@ -18,7 +18,8 @@ from ..native import copy_bytes, fill_bytes, inner
 from ..ptx.module import Imm, Instruction, Operand, Reg
 from ..services import ITEM_ASYNC, PRIORITY_UNIT, block, emit_here, fail, free_async, new_async, push, unit_time, wake
 from ..trace import Access, Event, Wait
-from .load_store import address_operand, global_time, record
+from .global_path import load_out
+from .load_store import address_operand, lane_addresses, record
 from .mbarriers import RANGE, arrive, require
 
 _READ, _WRITE = int(Access.READ) | int(Access.ASYNC), int(Access.WRITE) | int(Access.ASYNC)
@@ -29,7 +30,7 @@ _UNCOMMITTED = -1
 
 def copy(regs, mask, ops, ctx):
     """[dst], [src], source bytes or predicate; imm0, imm1 address offsets, imm2 bytes, imm3 1 if the predicate
-    ignores the source."""
+    ignores the source, imm4 1 if L1 may hold it."""
     c, ins = S.context(ctx), current(ctx)
     if c.asyncs_open + popcount(mask) > c.async_capacity:
         c.grow = 1
@@ -46,8 +47,13 @@ def copy(regs, mask, ops, ctx):
                 ctx, c.warp, lane, GLOBAL, get(regs, operand(ops, 1), lane) + ins.imm1, size
             ) == 0:
                 return S.S_ERROR
-    done = unit_time(ctx, global_time(ctx, size * 32))
-    before, reads = -1, 0
+    reads = 0
+    for lane in range(32):
+        given = get(regs, operand(ops, 2), lane)
+        if (mask >> lane) & 1 and (given == 0) == (ins.imm3 == 1):
+            reads |= 1 << lane
+    done = unit_time(ctx, load_out(ctx, lane_addresses(ctx, regs, ops, 1, ins.imm1, reads), size, ins.imm4 == 1))
+    before = -1
     for lane in range(32):
         if not (mask >> lane) & 1:
             continue
@@ -55,7 +61,6 @@ def copy(regs, mask, ops, ctx):
         A = S.asyncs(ctx)[n]
         given = get(regs, operand(ops, 2), lane)
         A.bytes = (size if given == 0 else 0) if ins.imm3 else given
-        reads |= (1 << lane) if A.bytes > 0 else 0
         A.shared = get(regs, operand(ops, 0), lane) + ins.imm0
         A.address = get(regs, operand(ops, 1), lane) + ins.imm1
         A.lane, A.sequence, A.done, A.peer, A.state = lane, _UNCOMMITTED, done, before, S.A_FLYING
@@ -174,7 +179,9 @@ def lower_copy(instruction: Instruction, environment: Environment) -> MachineOp:
     given: Operand = operands[0] if operands else size
     ignores = isinstance(given, Reg) and given.register.type == "pred"
     ins = ((dst, "u64"), (src, "u64"), (given, "pred" if ignores else "u32"))
-    return MachineOp(copy, (), ins, (dst_offset, src_offset, size.value, int(ignores)), completion=complete_copy)
+    return MachineOp(
+        copy, (), ins, (dst_offset, src_offset, size.value, int(ignores), int(instruction.has("ca"))), completion=complete_copy
+    )
 
 
 @machine_instruction("cp.async.commit_group")

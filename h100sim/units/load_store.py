@@ -22,7 +22,7 @@ from ..isa.machine import (
     refuse,
     width_of,
 )
-from ..layouts.banks import LOAD, MATRIX, SCRATCH_WORDS, STORE, packets
+from ..layouts.banks import LOAD, MATRIX, SCRATCH_WORDS, STORE
 from ..layouts.banks import count as count_wavefronts
 from ..memory.windows import (
     CODES,
@@ -41,6 +41,7 @@ from ..native import i32, i64, inner, u8
 from ..ptx.module import Address, Instruction, Operand, Reg, Symbol
 from ..services import emit
 from ..trace import Access, Event
+from .global_path import is_elsewhere, load_out, network_load, network_time, store_out
 from .shared_port import reserve
 
 _MEMORY, _BANK_CONFLICT, _PORT_HELD = int(Event.MEMORY), int(Event.BANK_CONFLICT), int(Event.PORT_HELD)
@@ -152,6 +153,12 @@ def shared_time(ctx, regs, ops, k, offset, mask, size, is_load, kind):
     served together (:mod:`h100sim.layouts.banks`); the rows of a matrix are those of the first lanes."""
     c, T = S.context(ctx), S.timing(ctx)
     addresses = lane_addresses(ctx, regs, ops, k, offset, mask)
+    first = 0
+    while addresses[first] < 0:
+        first += 1
+    if is_elsewhere(ctx, addresses[first]):
+        c.latency = (network_load(ctx, addresses, size) if is_load else network_time(ctx, addresses, size)) - c.now
+        return
     lanes = 32
     while kind == MATRIX and addresses[lanes - 1] < 0:
         lanes -= 1
@@ -170,51 +177,6 @@ def shared_time(ctx, regs, ops, k, offset, mask, size, is_load, kind):
         emit(ctx, c.now, _PORT_HELD, S.ctas(ctx)[w.cta].id, w.id, c.pc, mask, -1, waited, c.issue - least, 0, 0)
 
 
-@inner
-def network_time(ctx, regs, ops, k, offset, mask, size):
-    """Charge the network of the cluster for stores of ``size`` bytes a lane; return when the last of them has left."""
-    c, T = S.context(ctx), S.timing(ctx)
-    sm = S.sms(ctx)[S.warps(ctx)[c.warp].sm]
-    sent = packets(lane_addresses(ctx, regs, ops, k, offset, mask), size)
-    sm.network_free = max(float(c.now), sm.network_free) + sent / T.cluster_packets_per_cycle
-    left = int(sm.network_free)
-    # A full queue in front of the network holds the warp, as one in front of the port does.
-    c.issue = max(c.issue, left - c.now - T.shared_queue_cycles)
-    return left
-
-
-@inner
-def store_out(ctx, regs, ops, k, offset, mask, size):
-    """Charge the way out of the SM for a store of ``size`` bytes a lane; a full queue in front of it holds the warp. Lanes
-    that follow each other in one line of 128 bytes go together."""
-    c, T = S.context(ctx), S.timing(ctx)
-    addresses = lane_addresses(ctx, regs, ops, k, offset, mask)
-    lines, sectors, line, sector = 0, 0, -1, -1
-    for lane in range(32):
-        if addresses[lane] < 0:
-            continue
-        for at in range(addresses[lane] >> 5, ((addresses[lane] + size - 1) >> 5) + 1):
-            if at != sector:
-                sectors += 1
-            if at >> 2 != line:
-                lines += 1
-            line, sector = at >> 2, at
-    sm = S.sms(ctx)[S.warps(ctx)[c.warp].sm]
-    busy = max(lines * T.store_line_cycles, int(sectors * 32 / T.store_bytes_per_cycle))
-    c.write_free = max(float(c.now), c.write_free) + sectors * 32 / T.l2_write_bytes_per_cycle
-    sm.store_free = max(max(c.now, sm.store_free) + busy, int(c.write_free))
-    c.issue = max(T.shared_issue_cycles, sm.store_free - c.now - T.store_queue_cycles)
-
-
-@inner
-def global_time(ctx, size_bytes):
-    """Charge L2 for a global access of a warp and return when the answer is back."""
-    c, T = S.context(ctx), S.timing(ctx)
-    start = max(float(c.now), c.l2_free)
-    c.l2_free = start + size_bytes / T.l2_bytes_per_cycle
-    return int(start) + T.l2_latency
-
-
 def load(regs, mask, ops, ctx):
     c = S.context(ctx)
     ins = current(ctx)
@@ -226,8 +188,12 @@ def load(regs, mask, ops, ctx):
     if kind == SHARED:
         shared_time(ctx, regs, ops, count, offset, mask, total, True, LOAD)
         record(ctx, regs, ops, count, offset, mask, total, space, access)
-    elif kind in (GLOBAL, LOCAL):
-        c.latency = global_time(ctx, total * 32) - c.now
+    elif kind == LOCAL:
+        c.latency = S.timing(ctx).l1_latency
+        record(ctx, regs, ops, count, offset, mask, total, space, access)
+    elif kind == GLOBAL:
+        cached = signed >> 1 == 1
+        c.latency = load_out(ctx, lane_addresses(ctx, regs, ops, count, offset, mask), total, cached) - c.now
         record(ctx, regs, ops, count, offset, mask, total, space, access)
     for lane in range(32):
         if not (mask >> lane) & 1:
@@ -244,7 +210,7 @@ def load(regs, mask, ops, ctx):
             value = 0
             for b in range(size):
                 value |= int(data[b]) << (8 * b)
-            if signed and size < 8 and (value >> (8 * size - 1)) & 1:
+            if signed & 1 and size < 8 and (value >> (8 * size - 1)) & 1:
                 value -= 1 << (8 * size)
             put(regs, operand(ops, k), lane, value)
     return S.S_NEXT
@@ -310,8 +276,11 @@ def store(regs, mask, ops, ctx):
     if kind == SHARED:
         shared_time(ctx, regs, ops, 0, offset, mask, total, False, STORE)
         record(ctx, regs, ops, 0, offset, mask, total, space, access)
-    elif kind in (GLOBAL, LOCAL):
-        store_out(ctx, regs, ops, 0, offset, mask, total)
+    elif kind == LOCAL:
+        c.issue = S.timing(ctx).shared_issue_cycles
+        record(ctx, regs, ops, 0, offset, mask, total, space, access)
+    elif kind == GLOBAL:
+        store_out(ctx, lane_addresses(ctx, regs, ops, 0, offset, mask), total)
         record(ctx, regs, ops, 0, offset, mask, total, space, access)
     return S.S_NEXT
 
@@ -410,7 +379,14 @@ def lower_load(instruction: Instruction, environment: Environment) -> MachineOp:
     check_modifiers(instruction, environment)
     check_address(instruction, base, environment)
     uniform = space in ("param", "const") and isinstance(base, Symbol)
-    integers = (offset, CODES[space], size, count, int(signed), _flags(instruction, _READ))
+    access = _flags(instruction, _READ)
+    # What asks for the newest value, or for none in L1, goes to L2.
+    is_cached = (
+        space in ("", "global")
+        and access == _READ
+        and not any(instruction.has(word) for word in ("cg", "cv", "L1::no_allocate", "mmio"))
+    )
+    integers = (offset, CODES[space], size, count, int(signed) | int(is_cached) << 1, access)
     latency = 8 if uniform else 30
     return MachineOp(load_uniform if uniform else load, outs, ((base, "u64"),), integers, latency=latency)
 

@@ -29,6 +29,7 @@ from ..trace import Event
 from .bulk_copies import reduction_of, refuse_later
 from .load_store import address_operand
 from .mbarriers import cta_and_offset, find
+from .memory_system import begin, touch
 from .tensor_maps import map_operand, plan, plan_of
 from .tma_engine import (
     PREFETCH,
@@ -40,13 +41,13 @@ from .tma_engine import (
     finish_store,
     first_destination,
     has_room,
+    is_behind,
     is_destination,
     is_store,
     prefetch,
     retire,
     source_read,
     start,
-    touch,
 )
 
 _ISSUED, _GLOBAL, _MEMORY = int(Event.TMA_ISSUED), int(Event.TMA_GLOBAL), int(Event.MEMORY)
@@ -101,9 +102,10 @@ def emit_map_read(ctx, A, address):
 @inner
 def walk_global(ctx, A, p, limit):
     """Record the global bytes of a tiled box, one event for the rows of each position of the outer dimensions (up to ``limit``),
-    and bring them into L2. Returns how many bytes were not there."""
+    and bring them into L2."""
     if p[_IS_IM2COL] != 0:
-        return walk_pixels(ctx, A, p, limit)
+        walk_pixels(ctx, A, p, limit)
+        return
     first = max(A.coords[0], 0)
     row_bytes = (min(A.coords[0] + p[_BOX], p[_DIMS]) - first) * p[_STRIDES]
     step = p[_ELEMENT_STRIDES + 1]
@@ -114,11 +116,9 @@ def walk_global(ctx, A, p, limit):
     while high > low and A.coords[1] + (high - 1) * step >= p[_DIMS + 1]:
         high -= 1
     if row_bytes <= 0 or high == low:
-        return 0
-    missed = 0
+        return
     inner = p[_ADDRESS] + first * p[_STRIDES] + (A.coords[1] + low * step) * p[_STRIDES + 1]
-    outer = min(p[_COUNTS + 2] * p[_COUNTS + 3] * p[_COUNTS + 4], limit)
-    for k in range(outer):
+    for k in range(p[_COUNTS + 2] * p[_COUNTS + 3] * p[_COUNTS + 4]):
         index = k
         address = inner
         inside = True
@@ -128,46 +128,48 @@ def walk_global(ctx, A, p, limit):
             inside = inside and 0 <= at < p[_DIMS + d]
             address += at * p[_STRIDES + d]
         if inside:
-            if A.kind != PREFETCH:
+            if A.kind != PREFETCH and k < limit:
                 emit_here(ctx, _GLOBAL, A.identity, address, row_bytes, high - low, step * p[_STRIDES + 1])
+            pitch = step * p[_STRIDES + 1]
+            if pitch == row_bytes:
+                touch(ctx, address, (high - low) * row_bytes, is_store(A.kind))
+                continue
             for row in range(high - low):
-                missed += touch(ctx, address + row * step * p[_STRIDES + 1], row_bytes)
-    return missed
+                touch(ctx, address + row * pitch, row_bytes, is_store(A.kind))
 
 
 @inner
 def walk_pixels(ctx, A, p, limit):
     """The same for an im2col box without interleave: one event for pixels at equal distances."""
     if p[_INTERLEAVE] != 0:
-        return 0
+        return
     first = max(A.coords[0], 0)
     row_bytes = (min(A.coords[0] + p[_COUNTS], p[_DIMS]) - first) * p[_STRIDES]
     if row_bytes <= 0:
-        return 0
+        return
     base = np.empty(5, np.int64)
     for k in range(5):
         base[k] = A.coords[k]
-    missed, events = 0, 0
-    begin, rows, step = 0, 0, 0
+    events = 0
+    origin, rows, step = 0, 0, 0
     for row in range(p[_ROWS]):
         _, pixel, inside = row_start(p, base, A.offsets, row)
         next_pixel(p, base)
         if not inside:
             continue
         address = pixel + first * p[_STRIDES]
-        missed += touch(ctx, address, row_bytes)
+        touch(ctx, address, row_bytes, is_store(A.kind))
         if rows == 1:
-            step = address - begin
-        if rows > 0 and address == begin + rows * step and step >= 0:
+            step = address - origin
+        if rows > 0 and address == origin + rows * step and step >= 0:
             rows += 1
             continue
         if rows > 0 and events < limit and A.kind != PREFETCH:
-            emit_here(ctx, _GLOBAL, A.identity, begin, row_bytes, rows, step if rows > 1 else 0)
+            emit_here(ctx, _GLOBAL, A.identity, origin, row_bytes, rows, step if rows > 1 else 0)
             events += 1
-        begin, rows, step = address, 1, 0
+        origin, rows, step = address, 1, 0
     if rows > 0 and events < limit and A.kind != PREFETCH:
-        emit_here(ctx, _GLOBAL, A.identity, begin, row_bytes, rows, step if rows > 1 else 0)
-    return missed
+        emit_here(ctx, _GLOBAL, A.identity, origin, row_bytes, rows, step if rows > 1 else 0)
 
 
 @inner
@@ -217,7 +219,8 @@ def tensor_copy(regs, mask, ops, ctx):
             if first == -2:
                 return S.S_ERROR
             if first == -1:
-                prefetch(ctx, S.timing(ctx).tma_issue_cycles, p[_BOX_BYTES], 0)
+                begin(ctx)
+                prefetch(ctx, S.timing(ctx).tma_issue_cycles, p[_BOX_BYTES])
                 continue
             m = find(ctx, first, barrier)
             if m < 0:
@@ -233,17 +236,20 @@ def tensor_copy(regs, mask, ops, ctx):
             if kind == TENSOR_LOAD:
                 emit_here(ctx, _BOX_LAID, A.identity, p[_ROW_BYTES] if p[_INTERLEAVE] == 0 else 0, p[_PITCH], p[_ROWS], p[_SPAN])
             emit_map_read(ctx, A, map_address)
-        missed = walk_global(ctx, A, p, outer_limit)
+        begin(ctx)
+        walk_global(ctx, A, p, outer_limit)
         if kind == PREFETCH:
-            prefetch(ctx, S.timing(ctx).tma_issue_cycles, A.bytes, missed)
+            prefetch(ctx, S.timing(ctx).tma_issue_cycles, A.bytes)
             free_async(ctx, n)
         else:
-            start(ctx, n, S.timing(ctx).tma_issue_cycles, missed)
+            start(ctx, n, S.timing(ctx).tma_issue_cycles)
     return S.S_NEXT
 
 
 def complete_load(n, time, unused, ctx):
     """The box has been read: write every destination and complete its bytes."""
+    if is_behind(ctx, n):
+        return S.S_NEXT
     c = S.context(ctx)
     A = S.asyncs(ctx)[n]
     c.warp, c.pc = A.warp, A.pc
@@ -274,6 +280,8 @@ def complete_store(n, time, unused, ctx):
     c.warp, c.pc = A.warp, A.pc
     if A.state != S.A_FLYING:
         finish_store(ctx, n)
+        return S.S_NEXT
+    if is_behind(ctx, n):
         return S.S_NEXT
     p = plan(ctx, A.plan)
     if outside(ctx, A, p):

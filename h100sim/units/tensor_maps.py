@@ -32,7 +32,8 @@ from ..ptx.module import Imm, Instruction, Operand, Symbol
 from ..services import emit_here, fail
 from ..tma.plan import PLAN_WORDS
 from ..trace import Access, Event, Fence
-from .load_store import address_operand, global_time, record, shared_time, space_name
+from .global_path import lines_out
+from .load_store import address_operand, record, shared_time, space_name
 from .tma_engine import map_is_there
 
 _FENCED = int(Event.FENCED)
@@ -164,7 +165,7 @@ def copy_and_fence(regs, mask, ops, ctx):
     record(ctx, regs, ops, 1, ins.imm1, 1 << lane, 128, SHARED, _READ)
     record(ctx, regs, ops, 0, ins.imm0, 1 << lane, 128, GLOBAL, _WRITE)
     emit_here(ctx, _FENCED, -1, _RELEASED, 0, 0, 0)
-    c.issue = global_time(ctx, 128) - c.now
+    c.issue = lines_out(ctx, to, 128, 1, 128) - c.now
     return S.S_NEXT
 
 

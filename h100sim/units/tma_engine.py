@@ -1,11 +1,11 @@
 """The TMA engine of an SM: when its copies start, read and arrive, and what happens when they have.
 
-A thread hands over a copy and goes on; the engine takes copies in order, a box at a time, and completes bytes on an mbarrier
-(loads) or a bulk group (stores). Data moves when the copy completes (loads) or when its source has been read (stores).
+A thread hands over a copy and goes on; the engine takes copies in order, a box at a time, loads and stores alike, and completes bytes
+on an mbarrier (loads) or a bulk group (stores). Data moves when the copy completes (loads) or when its source has been read (stores).
 The instructions are in :mod:`.tensor_copies`, :mod:`.bulk_copies` and :mod:`.bulk_groups`.
 
-Spec: PTX ISA 9.1, "Data Movement and Conversion Instructions: Asynchronous copy". Measured: times in h100sim/devices.py, ``Tma``.
-Assumed: L2 keeps the lines used last, as many as fit it, and holds all of global memory at the start of a launch if that fits.
+Spec: PTX ISA 9.1, "Data Movement and Conversion Instructions: Asynchronous copy". Measured: times in h100sim/devices.py, ``Tma``; a
+load behind a store of 16 KB arrives 512 cycles later, validate/silicon/tma_order.json.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from .. import faults
 from .. import state as S
 from ..engine import end_cta_if_done
 from ..isa.machine import popcount
-from ..native import i64, inner
+from ..native import inner
 from ..services import ITEM_ASYNC, PRIORITY_UNIT, emit, fail, free_async, push, unit_time, wake
 from ..trace import Copy, Event, Wait
 from .mbarriers import complete_tx, cta_and_offset, find
+from .memory_system import arrives, to_hbm
 
 _STARTED, _READ, _COMPLETED = int(Event.TMA_STARTED), int(Event.TMA_READ), int(Event.TMA_COMPLETED)
 _WAIT = int(Wait.BULK)
@@ -56,90 +57,137 @@ def map_is_there(ctx, ready, k, cycles):
 
 @inner
 def emit_started(ctx, n, ready, start, taken):
-    """Record when the engine begins with operation ``n``, which was ready before, and for how many cycles no other copy in its
-    direction can begin."""
+    """Record when the engine begins with operation ``n``, which was ready before, and for how many cycles no other copy can
+    begin."""
     A = S.asyncs(ctx)[n]
     cta = S.ctas(ctx)[A.cta].id
     emit(ctx, start, _STARTED, cta, -1, A.pc, 0, A.identity, A.kind, taken, start - ready, int(is_store(A.kind)))
 
 
 @inner
-def engine_done(ctx, n, ready, size_bytes, missed_bytes):
-    """Reserve the engine, the L2 and HBM for a load that is ready at a time, operation ``n`` (-1: bytes for L2 only); return when
-    the engine is through with it; the latency comes on top."""
-    c, T = S.context(ctx), S.timing(ctx)
-    sm = S.sms(ctx)[S.warps(ctx)[c.warp].sm]
+def engine_done(ctx, n, ready, size_bytes):
+    """Reserve the engine for a load that is ready at a time, operation ``n`` (-1: bytes for L2 only), and book what it moves; return
+    when the engine is through with it; the latency comes on top."""
+    T = S.timing(ctx)
+    sm = S.sms(ctx)[S.warps(ctx)[S.context(ctx).warp].sm]
     start = max(ready, sm.tma_free)
     busy = int(size_bytes / T.tma_bytes_per_cycle)
     sm.tma_free = start + max(busy, T.tma_box_cycles)
     if n >= 0:
         emit_started(ctx, n, ready, start, sm.tma_free - start)
+        S.asyncs(ctx)[n].slip = sm.tma_slip if sm.tma_stores > 0 else -1
     sm.tma_bytes += size_bytes
-    # L2 and HBM queue from the time of the request on: what waits for the engine of one SM leaves them free for others.
-    c.l2_free = max(float(ready), c.l2_free) + size_bytes / T.l2_bytes_per_cycle
-    end = max(start + busy, int(c.l2_free))
-    if missed_bytes > 0:
-        c.hbm_free = max(float(ready), c.hbm_free) + missed_bytes / T.hbm_bytes_per_cycle
-        end = max(end, int(c.hbm_free)) + T.hbm_extra_latency + int(missed_bytes / T.hbm_box_bytes_per_cycle)
-    return end
+    return arrives(ctx, ready, start + busy)
 
 
 @inner
-def source_left(ctx, n, ready, size_bytes, missed_bytes, bytes_per_cycle):
-    """Reserve the way out of the SM, the L2 and HBM for store ``n`` that is ready at a time; return when its last byte has left.
-    What leaves an SM slower than stores do (``bytes_per_cycle``) takes L2 as much longer."""
+def cluster_done(ctx, n, ready, size_bytes):
+    """Reserve the engine and the cluster's network for a copy to another CTA; return when its last byte has arrived."""
+    T = S.timing(ctx)
+    sm = S.sms(ctx)[S.warps(ctx)[S.context(ctx).warp].sm]
+    start = max(ready, sm.tma_free)
+    sm.network_free = max(float(start), sm.network_free) + size_bytes / T.cluster_bytes_per_cycle
+    sm.tma_free = max(start + T.tma_box_cycles, int(sm.network_free))
+    emit_started(ctx, n, ready, start, sm.tma_free - start)
+    S.asyncs(ctx)[n].slip = sm.tma_slip if sm.tma_stores > 0 else -1
+    sm.tma_bytes += size_bytes
+    return int(sm.network_free) + T.cluster_copy_latency
+
+
+@inner
+def stored_rate(ctx):
+    """Return the bytes per cycle that leave each SM which stores: what its engine can, or its part of what L2 takes."""
     c, T = S.context(ctx), S.timing(ctx)
-    sm = S.sms(ctx)[S.warps(ctx)[c.warp].sm]
-    share = T.tma_store_bytes_per_cycle / bytes_per_cycle
-    c.write_free = max(float(ready), c.write_free) + size_bytes * share / T.l2_write_bytes_per_cycle
-    start = max(ready, sm.tma_store_free)
-    sm.tma_store_free = int(max(start + size_bytes / bytes_per_cycle, c.write_free))
-    emit_started(ctx, n, ready, start, sm.tma_store_free - start)
-    sm.tma_bytes += size_bytes
-    if missed_bytes > 0:
-        c.hbm_free = max(float(ready), c.hbm_free) + missed_bytes / T.hbm_bytes_per_cycle
-    return sm.tma_store_free + T.tma_store_latency_cycles
+    return min(T.tma_store_bytes_per_cycle, T.l2_write_bytes_per_cycle / max(c.storing, 1))
 
 
 @inner
-def touch(ctx, address, size_bytes):
-    """Bring global bytes into L2; return how many were not there. A line stays until as many bytes as L2 holds have been
-    brought in after its last use."""
+def count_stored(ctx):
+    """Bring the count of bytes that each SM which stores has stored up to now."""
     c = S.context(ctx)
-    stamps = i64(c.l2_stamps, c.l2_lines)
-    first, last = (address - c.arena_base) >> 7, (address - c.arena_base + size_bytes - 1) >> 7
-    missed = 0
-    for line in range(max(first, 0), min(last + 1, c.l2_lines)):
-        if c.l2_filled - stamps[line] > c.l2_bytes:
-            missed += 128
-            c.l2_filled += 128
-        stamps[line] = c.l2_filled
-    return missed
+    now = float(c.now)
+    if now > c.stored_at:
+        c.stored += stored_rate(ctx) * (now - c.stored_at)
+        c.stored_at = now
 
 
 @inner
-def start(ctx, n, issue_cycles, missed_bytes):
+def source_left(ctx, n, ready, size_bytes, bytes_per_cycle):
+    """Reserve the engine and a part of L2 for store ``n`` that is ready at a time; return when its last byte will have left if no
+    other SM begins to store. What leaves an SM slower than stores do (``bytes_per_cycle``) takes L2 as much longer."""
+    c, T = S.context(ctx), S.timing(ctx)
+    A = S.asyncs(ctx)[n]
+    sm = S.sms(ctx)[S.warps(ctx)[c.warp].sm]
+    if c.missed > 0:
+        to_hbm(ctx, ready)
+    begins = max(ready, sm.tma_free)
+    count_stored(ctx)
+    if sm.tma_stores == 0:
+        c.storing += 1
+        sm.tma_stored = c.stored
+    sm.tma_stores += 1
+    sm.tma_stored = max(sm.tma_stored, c.stored) + size_bytes * T.tma_store_bytes_per_cycle / bytes_per_cycle
+    A.leaves, A.slip = sm.tma_stored, -1
+    shared = int((sm.tma_stored - c.stored) / stored_rate(ctx))
+    sm.tma_free = max(int(begins + size_bytes / bytes_per_cycle), c.now + shared)
+    emit_started(ctx, n, ready, begins, sm.tma_free - begins)
+    sm.tma_bytes += size_bytes
+    return sm.tma_free + T.tma_store_latency_cycles
+
+
+@inner
+def is_behind(ctx, n):
+    """Is a copy whose time has come not done yet, because others have begun to store since it was booked? Then it waits on."""
+    c = S.context(ctx)
+    if c.schedule & 3 != 0:
+        return False
+    A = S.asyncs(ctx)[n]
+    sm = S.sms(ctx)[S.warps(ctx)[A.warp].sm]
+    later = 0
+    if is_store(A.kind):
+        count_stored(ctx)
+        later = int((A.leaves - c.stored) / stored_rate(ctx)) + S.timing(ctx).tma_store_latency_cycles
+        if later > 0:
+            sm.tma_slip += later
+            sm.tma_free += later
+    elif A.slip >= 0:
+        later = sm.tma_slip - A.slip
+        A.slip = sm.tma_slip
+    if later <= 0:
+        return False
+    launch(ctx, n, c.now + later, A.state)
+    return True
+
+
+@inner
+def start(ctx, n, issue_cycles):
     """Hand operation ``n``, whose kind and bytes are set, to the engine: it flies until its data has arrived (loads) or
-    its source has been read (stores), whose data arrives later. ``issue_cycles`` are those of a load."""
+    its source has been read (stores), whose data arrives later. ``issue_cycles`` are those of a load. The global bytes have
+    been touched (:mod:`.memory_system`)."""
     T = S.timing(ctx)
     A = S.asyncs(ctx)[n]
     if is_store(A.kind):
         ready = map_is_there(ctx, hold_issuer(ctx, T.tma_store_issue_cycles), A.plan, T.tma_store_descriptor_cycles)
         adds = A.kind == TENSOR_REDUCE or A.kind == BULK_REDUCE
         rate = T.tma_reduce_bytes_per_cycle if adds else T.tma_store_bytes_per_cycle
-        read_at = source_left(ctx, n, ready, A.bytes, missed_bytes, rate)
+        read_at = source_left(ctx, n, ready, A.bytes, rate)
         A.done = read_at + T.tma_store_done_cycles
         launch(ctx, n, read_at, S.A_FLYING)
     else:
         ready = map_is_there(ctx, hold_issuer(ctx, issue_cycles), A.plan, T.tma_descriptor_cycles)
-        latency = T.tma_latency_cycles if A.plan >= 0 else T.tma_bulk_latency_cycles
-        launch(ctx, n, engine_done(ctx, n, ready, A.bytes, missed_bytes) + latency, S.A_FLYING)
+        if A.kind == BULK_CLUSTER or A.kind == CLUSTER_REDUCE:
+            done = cluster_done(ctx, n, ready, A.bytes)
+        else:
+            latency = T.tma_latency_cycles if A.plan >= 0 else T.tma_bulk_latency_cycles
+            done = engine_done(ctx, n, ready, A.bytes) + latency
+        launch(ctx, n, done, S.A_FLYING)
 
 
 @inner
-def prefetch(ctx, issue_cycles, size_bytes, missed_bytes):
-    """Take the engine for bytes that go to L2 only."""
-    engine_done(ctx, -1, hold_issuer(ctx, issue_cycles), size_bytes, missed_bytes)
+def prefetch(ctx, issue_cycles, size_bytes):
+    """Take the engine for bytes that go to L2 only: they have been touched, but do not come into the GPC."""
+    S.context(ctx).moved = 0.0
+    engine_done(ctx, -1, hold_issuer(ctx, issue_cycles), size_bytes)
 
 
 @inner
@@ -240,6 +288,12 @@ def finish_load(ctx, n, slot, size_bytes):
 def source_read(ctx, n):
     """A store has read its source: shared memory may be reused; the data arrives later."""
     A = S.asyncs(ctx)[n]
+    sm = S.sms(ctx)[S.warps(ctx)[A.warp].sm]
+    count_stored(ctx)
+    sm.tma_stores -= 1
+    if sm.tma_stores == 0:
+        S.context(ctx).storing -= 1
+    A.done = max(A.done, S.context(ctx).now + S.timing(ctx).tma_store_done_cycles)
     emit_done(ctx, A, _READ, A.cta, A.bytes, -1)
     launch(ctx, n, A.done, S.A_READ)
     wake_bulk_waiters(ctx, A.warp)

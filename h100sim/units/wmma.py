@@ -24,7 +24,8 @@ from ..numerics.tensor_core import address_of_step, code_of, step_of
 from ..ptx.module import Imm, Instruction
 from ..services import emit, fail
 from ..trace import Access, Event
-from .load_store import address_operand, check_address, global_time, space_name
+from .global_path import lines_out
+from .load_store import address_operand, check_address, space_name
 from .shared_port import reserve
 
 _MEMORY = int(Event.MEMORY)
@@ -167,7 +168,7 @@ def take_time(ctx, base, line_step, lines, line_bytes, space, access):
         _, end = reserve(ctx, sm, max(1, lines * line_bytes // 128))
         c.latency = int(end) - c.now + (T.shared_load_latency if access == _READ else T.shared_store_latency)
     elif access == _READ:
-        c.latency = global_time(ctx, lines * line_bytes) - c.now
+        c.latency = lines_out(ctx, base, line_step, lines, line_bytes) - c.now
     else:
         c.issue = T.shared_issue_cycles
     c.progress += 1

@@ -15,7 +15,7 @@ def test_the_stage_sweep_of_the_gemm() -> None:
     cases = list(accuracy.programs(SWEEP))
     assert not any(case.is_stale for case in cases)
     summary = accuracy.summarise(cases)
-    assert summary.mean < 0.04 and summary.largest < 0.05
+    assert summary.mean < 0.055 and summary.largest < 0.12
     one, two, *more = (case.here for case in cases)
     assert one > 1.5 * two > 1.5 * max(more)
     assert max(more) < 1.03 * min(more), "three stages are enough, here as on silicon"

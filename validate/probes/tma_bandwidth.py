@@ -16,11 +16,18 @@ SETTLES = "h100sim/devices.py, Tma: bytes_per_cycle, box_cycles; MemorySystem: l
 
 #: Rows that an SM loads in all, and rows of the tensor that all SMs read again and again ("l2").
 ROWS, SHARE_ROWS = 8192, 2048
+#: Rows of its own that an SM reads again and again, so that all SMs read as many megabytes together ("8 MB of their own").
+OWN_ROWS = {"8 MB": 512, "17 MB": 1024, "35 MB": 2048, "69 MB": 4096}
 #: (SMs, rows of a box, loads in flight, source).
 CASES = (
     *((1, rows, stages, "l2") for rows, stages in ((64, 1), (64, 2), (64, 4), (128, 1), (128, 4), (256, 2), (256, 4))),
     *((132, rows, stages, "l2") for rows, stages in ((64, 4), (128, 2), (128, 4), (256, 4))),
     *((132, rows, stages, "hbm") for rows, stages in ((64, 1), (64, 4), (128, 1), (128, 4), (256, 2))),
+    *((sms, 128, 4, "l2") for sms in (16, 66, 100)),
+    *((sms, 128, 4, "hbm") for sms in (1, 8, 33, 66)),
+    *((132, 128, 4, f"{size} of their own") for size in OWN_ROWS),
+    *((132, 128, 1, f"{size} of their own") for size in ("8 MB", "35 MB")),
+    *((sms, 128, 4, "35 MB of their own") for sms in (1, 16, 66)),
 )
 
 
@@ -95,11 +102,13 @@ def measure(launch: Callable[..., Any]) -> dict[str, Any]:
     """Return "SMs, rows, in flight, source" -> bytes per cycle of an SM (mean over SMs, second launch)."""
     answer = {}
     for sms, rows, stages, source in CASES:
-        # From HBM every SM reads rows of its own: more than L2 holds. From L2 all read the same.
-        share = ROWS if source == "hbm" else SHARE_ROWS
-        tensor = np.zeros((share * sms if source == "hbm" else share, 32), np.uint32)
+        # From HBM every SM reads rows of its own: more than L2 holds. From L2 all read the same, or each its own.
+        own = OWN_ROWS.get(source.removesuffix(" of their own"), ROWS)
+        share = SHARE_ROWS if source == "l2" else own
+        # Whatever the number of SMs, the rows of all are uploaded: those that are read are the first to leave L2.
+        tensor = np.zeros((share if source == "l2" else share * 132, 32), np.uint32)
         out = np.zeros(sms, np.int64)
-        text = kernel(rows, stages, share if source == "hbm" else 0, 1 << (share - 1).bit_length())
+        text = kernel(rows, stages, 0 if source == "l2" else share, 1 << (share - 1).bit_length())
         arguments = [out, functools.partial(tensor_map, tensor, rows)]
         for _ in range(2):
             launch(text, "probe", (sms, 1, 1), (32, 1, 1), arguments, shared_mem=rows * 128 * stages)
