@@ -232,7 +232,7 @@ class MemorySystem:
     l2_write_bytes_per_cycle: float = 2_420.0
     #: How much later than from L2 a line is there from HBM: always, and some more, evenly spread, for so many of a hundred pieces
     #: of 4 KB. Measured: l2_latency.json and hbm_latency.json, 1 SM.
-    hbm_extra_latency: int = 262
+    hbm_extra_latency: int = 292
     hbm_late_percent: int = 12
     hbm_late_cycles: int = 150
     hbm_late_spread: int = 300

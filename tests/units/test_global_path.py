@@ -58,4 +58,4 @@ def test_accesses_to_another_cta_take_as_long_as_on_silicon(cluster: int) -> Non
     arguments = [out, np.uint32(0)]
     run(cluster_memory.kernel(cluster, "latency"), "probe", (cluster, 1, 1), (threads, 1, 1), arguments, cluster=(cluster, 1, 1))
     own, other = (float(np.median(out[:, k * 16 + 1 : (k + 1) * 16])) for k in range(2))
-    assert [own, other] == pytest.approx(there[f"cluster of {cluster}, load, own and other"], rel=0.08)
+    assert [own, other] == pytest.approx(there[f"cluster of {cluster}, load, own and other"], rel=0.12)
