@@ -5,12 +5,14 @@ import importlib
 import os
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
 from numba import types
 
-from h100sim import code_cache, compile_ahead, machine_code
+from h100sim import code_cache, compile_ahead, engine, machine_code
+from h100sim.checks import shadow
 from h100sim.isa import lane
 from h100sim.native import address_of, array_at, entry, i32, inner, jit, record, table, u8
 
@@ -37,6 +39,34 @@ def test_other_process_finds_a_lane_operation_by_its_file():
     found = compile_ahead._named(compile_ahead._name(function))
     assert found.__code__.co_code == function.__code__.co_code
     assert found.__code__.co_filename == function.__code__.co_filename
+
+
+TAKER = "import sys\nfor line in sys.stdin:\n    open(sys.argv[1], 'a').write(line)\n    print(flush=True)"
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_two_processes_take_functions_from_both_ends_of_a_row(monkeypatch, tmp_path, lives):
+    popen, here, there = subprocess.Popen, [], tmp_path / "taken"
+    there.touch()
+    command = [sys.executable, "-c", TAKER if lives else "", str(there)]
+    monkeypatch.setattr(subprocess, "Popen", lambda _, **options: popen(command, **options))
+    monkeypatch.setattr(compile_ahead, "is_cached", lambda _: False)
+    monkeypatch.setattr(
+        compile_ahead, "compile_one", lambda function: (here.append(compile_ahead._name(function)), time.sleep(0.2))
+    )
+    monkeypatch.setattr(compile_ahead, "_WORTHWHILE", 0)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    operations = [lane.function_of(lane.natural_form(name)) for name in ("add.s32", "sub.s32", "and.b32", "or.b32", "xor.b32")]
+    compile_ahead.want(shadow.touch_lanes)
+    compile_ahead.compile_ahead([engine.run, *operations])
+    row = list(map(compile_ahead._name, sorted([engine.run, *operations, shadow.touch_lanes], key=compile_ahead._place)))
+    assert row[0] == "h100sim.engine:run" and row[-1] == "h100sim.checks.shadow:touch_lanes"
+    taken = there.read_text().split()
+    assert here[0] == row[0]
+    if lives:
+        assert taken and here + taken[::-1] == row
+    else:  # what it was given is compiled when it is needed
+        assert not taken and here in (row, row[:-1])
 
 
 PARENT = np.dtype([("count", "i8"), ("first", "i8"), ("items", "i8")])
