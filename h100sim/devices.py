@@ -67,7 +67,7 @@ class Issue:
     imad_beside_wgmma_cycles: float = 4.3
     half_beside_wgmma_cycles: float = 4.2
     mufu_beside_wgmma_cycles: float = 10.4
-    #: Fitted to the softmax in the same file: 1.05 alone, 5 more in turns with max, 1 more in turns with ex2.
+    #: Fitted to the softmax in the same file (its instructions alone do not tell: 1.0 without others, 0.4 to 3.1 in turns with max).
     fma_beside_wgmma_cycles: float = 4.0
     #: Assumed: what goes through the queue of special functions, as those.
     cvt_beside_wgmma_cycles: float = 2.6
