@@ -48,12 +48,16 @@ TAKER = "import sys\nfor line in sys.stdin:\n    open(sys.argv[1], 'a').write(li
 def test_two_processes_take_functions_from_both_ends_of_a_row(monkeypatch, tmp_path, lives):
     popen, here, there = subprocess.Popen, [], tmp_path / "taken"
     there.touch()
+
+    def compile_slowly(function):
+        here.append(compile_ahead._name(function))
+        while lives and not there.read_text():
+            time.sleep(0.01)
+
     command = [sys.executable, "-c", TAKER if lives else "", str(there)]
     monkeypatch.setattr(subprocess, "Popen", lambda _, **options: popen(command, **options))
     monkeypatch.setattr(compile_ahead, "is_cached", lambda _: False)
-    monkeypatch.setattr(
-        compile_ahead, "compile_one", lambda function: (here.append(compile_ahead._name(function)), time.sleep(0.2))
-    )
+    monkeypatch.setattr(compile_ahead, "compile_one", compile_slowly)
     monkeypatch.setattr(compile_ahead, "_WORTHWHILE", 0)
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     operations = [lane.function_of(lane.natural_form(name)) for name in ("add.s32", "sub.s32", "and.b32", "or.b32", "xor.b32")]
