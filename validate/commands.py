@@ -101,7 +101,9 @@ def _parser() -> argparse.ArgumentParser:
 
     recorded = commands.add_parser("timeline", help="run a program with records of its waits, issues and arrivals")
     recorded.add_argument("--on", choices=("sim", "gpu"), default="sim")
-    recorded.add_argument("--event", action="append", choices=sorted(timeline.NAMES), help="only such events; repeat for more")
+    recorded.add_argument(
+        "--event", action="append", choices=sorted((*timeline.NAMES, timeline.STATEMENT)), help="only such events; repeat for more"
+    )
     recorded.add_argument("--out", type=Path, help="file for the timeline")
     recorded.set_defaults(run=_timeline)
 

@@ -53,6 +53,8 @@ ISSUES = {
 }
 LEAVES = ("ret", "exit")
 NAMES = frozenset((*WAITS.values(), *ISSUES.values()))
+#: Recorded only where asked for: the first instruction of each line of the source, in front of it.
+STATEMENT = "statement"
 
 _REGISTERS = """
     .reg .pred %tml_one, %tml_put;
@@ -157,6 +159,11 @@ def is_wait(instruction: Instruction) -> bool:
     return any(instruction.opcode == start or instruction.opcode.startswith(start + ".") for start in WAITS)
 
 
+def starts_statement(instructions: Sequence[Instruction], index: int) -> bool:
+    """Does a line of the source start with the instruction, another one than that of the instruction before?"""
+    return index > 0 and instructions[index].source is not None and instructions[index].source != instructions[index - 1].source
+
+
 def add_records(text: str, kernel: str, ctas: int, warps: int, capacity: int = 512, names: Collection[str] = NAMES) -> str:
     """Return the text with a timeline of up to ``capacity`` records for each warp of ``ctas`` CTAs.
 
@@ -178,6 +185,9 @@ def add_records(text: str, kernel: str, ctas: int, warps: int, capacity: int = 5
         if index == 0:
             start = _RECORD.format(clock=_CLOCK, mark=2 * index + 2)
             pieces.append((before, _REGISTERS + _BEGIN.format(warps=warps, stride=stride) + start))
+        if STATEMENT in names and instruction.base not in LEAVES and starts_statement(function.instructions, index):
+            pieces.append((before, _RECORD.format(clock=_CLOCK, mark=2 * index + 1)))
+            continue
         if instruction.base not in LEAVES and event_name(instruction) not in names:
             continue
         if instruction.base in LEAVES or is_wait(instruction):
@@ -199,7 +209,8 @@ def decode(source: str, text: str, kernel: str, records: np.ndarray) -> Timeline
     instructions = parser.parse(text).functions[kernel].instructions
     sites = {}
     for index, instruction in enumerate(instructions):
-        if name := "start" if index == 0 else event_name(instruction):
+        named = event_name(instruction) or (STATEMENT if starts_statement(instructions, index) else "")
+        if name := "start" if index == 0 else named:
             line = f" {instruction.source[1]}" if instruction.source else f" @{instruction.line}"
             sites[index] = name + line
     events: list[Event] = []

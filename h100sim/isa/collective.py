@@ -240,7 +240,7 @@ def lower_shuffle(instruction: Instruction, environment: Environment) -> Machine
         raise refuse(instruction, f"shfl mode must be one of {', '.join(_SHUFFLES)}, not {instruction.opcode}", environment)
     d, a, b, c, members = instruction.operands
     ins = ((a, "b32"), (b, "u32"), (c, "u32"), (members, "u32"))
-    return MachineOp(shuffle, _pair(d), ins, (_SHUFFLES.index(kind),), latency=24, issue=4)
+    return MachineOp(shuffle, _pair(d), ins, (_SHUFFLES.index(kind),), latency=26, issue=4)
 
 
 @machine_instruction("vote.sync")
@@ -249,7 +249,7 @@ def lower_vote(instruction: Instruction, environment: Environment) -> MachineOp:
     if kind is None:
         raise refuse(instruction, f"vote mode must be one of {', '.join(_VOTES)}, not {instruction.opcode}", environment)
     d, p, members = instruction.operands
-    return MachineOp(vote, (d,), ((p, "pred"), (members, "u32")), (_VOTES.index(kind),), pipe="alu", latency=12)
+    return MachineOp(vote, (d,), ((p, "pred"), (members, "u32")), (_VOTES.index(kind),), pipe="alu", latency=4)
 
 
 @machine_instruction("match.any.sync", "match.all.sync")
@@ -266,4 +266,4 @@ def lower_reduce(instruction: Instruction, environment: Environment) -> MachineO
         raise refuse(instruction, f"{instruction.opcode} is not an sm_90a reduction", environment)
     d, a, members = instruction.operands
     integers = (_REDUCTIONS.index(kind), int(instruction.types[-1] == "s32"))
-    return MachineOp(reduce, (d,), ((a, "b32"), (members, "u32")), integers, latency=24)
+    return MachineOp(reduce, (d,), ((a, "b32"), (members, "u32")), integers, latency=43)

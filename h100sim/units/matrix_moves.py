@@ -138,4 +138,4 @@ def lower_stmatrix(instruction: Instruction, environment: Environment) -> Machin
 @machine_instruction("movmatrix")
 def lower_movmatrix(instruction: Instruction, environment: Environment) -> MachineOp:
     d, a = instruction.operands
-    return MachineOp(move_matrix, (d,), ((a, "b32"),), latency=33, issue=4)
+    return MachineOp(move_matrix, (d,), ((a, "b32"),), latency=24, issue=4)

@@ -4,8 +4,8 @@ The operands are gathered from the fragments of the 32 lanes, multiplied by the 
 :func:`h100sim.numerics.mma_sync.mma_sync`, and D is scattered. Every shape and type that the arithmetic knows is here;
 it refuses m8n8k4 of f16 by name. Metadata that the manual leaves undefined is an error.
 
-Spec: PTX ISA 9.1, "Multiply-and-Accumulate Instruction: mma", "Matrix Fragments for mma". Assumed: D can be read
-after 33 cycles, and an mma.sync takes the tensor core of its scheduler for 16, whatever its shape; wgmma is apart.
+Spec: PTX ISA 9.1, "Multiply-and-Accumulate Instruction: mma", "Matrix Fragments for mma". Measured: times in
+validate/silicon/mma_sync_rate.json. Assumed: mma.sync and wgmma do not hinder each other.
 """
 
 from __future__ import annotations
@@ -40,10 +40,14 @@ _SPARSE_ROWS = 16
 #: Places in the scratch memory: A (16, 128) and B (8, 128) of 32-bit elements, D, the argument block; of a sparse product
 #: also A as stored (16, 64), a byte for each element that is kept, and the metadata of the lanes.
 _A, _B, _D, _BLOCK, _STORED, _PRESENT, _METADATA = 0, 2 << 12, 3 << 12, 4 << 12, 5 << 12, 6 << 12, 7 << 12
-#: Bits of K in one step of the tensor core, and for one step and for more: cycles to the result, cycles of the tensor core.
-#: Measured: validate/silicon/mma_sync_rate.json (m16n8k8 and m16n8k16 of bf16). Assumed: sparse and 64-bit ones alike.
+#: Bits of a row of A in one step of the tensor core, and for one step and for two: cycles to the result, whether through C or
+#: through A, and cycles of the tensor core of a scheduler. m8n8k16 of 8 bits is through earlier. Measured:
+#: validate/silicon/mma_sync_rate.json. Assumed: sparse ones take as long as dense ones that store as much.
 _STEP_BITS = 128
-_ONE_STEP, _MORE_STEPS = (17, 4), (24, 6)
+_ONE_STEP, _TWO_STEPS, _HALF_ROWS = (17, 4), (24, 6), (14, 4)
+#: Of doubles: columns of K in a step, its cycles, and the cycles behind the last step until the result is there; m8n8k4 is
+#: through earlier. Measured: the same file.
+_DOUBLE_STEP, _DOUBLE_CYCLES, _DOUBLE_TAIL, _DOUBLE_HALF_TAIL = 4, 16, 18, 10
 
 
 @inner
@@ -167,6 +171,17 @@ def register_counts(mma: MmaInstruction) -> tuple[int, int, int, int]:
     return d, mma.m * mma.stored_k * mma.a.bits // (32 * per_lane), _COLUMNS * mma.k * mma.b.bits // (32 * per_lane), d
 
 
+def cost(rows: int, depth: int, bits: int) -> tuple[int, int]:
+    """Return the cycles from the issue of a product of ``rows`` x 8 until its result is there, and those of the tensor core that it
+    takes: ``depth`` columns of K that A stores, of so many ``bits``."""
+    if bits == 64:
+        cycles = _DOUBLE_CYCLES * (depth // _DOUBLE_STEP)
+        return cycles + (_DOUBLE_TAIL if rows == 16 else _DOUBLE_HALF_TAIL), cycles
+    if depth * bits > _STEP_BITS:
+        return _TWO_STEPS
+    return _ONE_STEP if rows == 16 else _HALF_ROWS
+
+
 @machine_instruction("mma")
 def lower_mma(instruction: Instruction, environment: Environment) -> MachineOp:
     try:
@@ -198,5 +213,8 @@ def lower_mma(instruction: Instruction, environment: Environment) -> MachineOp:
         (32 if is_bits else mma.a.bits) | mma.d.bits << 8, int(mma.satfinite) | selector << 1,
     )  # fmt: skip
     handler = multiply_sparse if mma.is_sparse else multiply
-    latency, issue = _ONE_STEP if mma.stored_k * mma.a.bits <= _STEP_BITS else _MORE_STEPS
+    latency, issue = cost(mma.m, mma.stored_k, mma.a.bits)
+    if mma.a.name in ("e4m3", "e5m2"):
+        # Two products of f16, the second of which adds to the first. Measured: machine code of ptxas 13.0.
+        latency, issue = 2 * latency, 2 * issue
     return MachineOp(handler, d, ins, integers, pipe="tensor", latency=latency, issue=issue)

@@ -10,7 +10,8 @@ from h100sim.layouts.fragments import fragment
 from h100sim.numerics.mma_sync import mma_sync, parse_mma
 from tests.kernels import entry, launch
 from validate import probes
-from validate.probes import warp_matrix_bits
+from validate.probes import mma_sync_rate, warp_matrix_bits
+from validate.probes.timed_kernel import per_repetition
 
 OPCODES = [
     *(f"m16n8k{k}.row.col.{d}.f16.f16.{d}" for k in (8, 16) for d in ("f16", "f32")),
@@ -145,3 +146,24 @@ def test_undefined_metadata_stops_the_kernel():
 def test_the_selector_must_name_lanes_that_there_are():
     with pytest.raises(h100sim.PtxError, match=r"^mma\.sp selector must be from 0 to 3, not 4"):
         launch(sparse_kernel("0x4444", 4), (np.zeros(1, np.float32),))
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        "m16n8k16.row.col.f32.bf16.bf16.f32",
+        "m16n8k8.row.col.f16.f16.f16.f16",
+        "m8n8k16.row.col.s32.s8.s8.s32",
+        "m16n8k8.row.col.f64.f64.f64.f64",
+    ],
+)
+def test_rate_and_latency_are_those_of_silicon(shape: str) -> None:
+    silicon = probes.silicon_answer("mma_sync_rate")
+    assert silicon is not None
+    ask, _ = probes._launcher("sim")
+    independent, dependent = (
+        per_repetition(ask, mma_sync_rate._text(shape, chains), few=32, many=96) for chains in (mma_sync_rate.CHAINS, 1)
+    )
+    rate, _, latency, *_ = silicon["results"][shape]
+    assert independent == pytest.approx(rate, rel=0.1)
+    assert dependent == pytest.approx(latency, rel=0.02)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from validate import accuracy, capture, probes
-from validate.probes import wgmma_rate
+from validate.probes import wgmma_latency, wgmma_rate
+from validate.probes.timed_kernel import cycles
 
 SWEEP = [f"gemm_k1024_stages{stages}" for stages in range(1, 7)]
 
@@ -41,6 +42,15 @@ def test_wgmma_throughput(a: str, n: int, groups: int) -> None:
     launch, _ = probes._launcher("sim")
     here = wgmma_rate._per_operation(launch, lambda count: wgmma_rate.kernel(n, count, a, groups), groups)
     assert abs(here / silicon["results"][f"{a} n{n}"][groups - 1] - 1) < 0.025
+
+
+@pytest.mark.parametrize(("form", "n"), [("bf16", 8), ("bf16, B transposed", 128), ("bf16, A in registers", 64), ("e4m3", 256)])
+def test_results_of_wgmma_are_there_when_they_are_on_silicon(form: str, n: int) -> None:
+    silicon = probes.silicon_answer("wgmma_latency")
+    assert silicon is not None
+    launch, _ = probes._launcher("sim")
+    here = [max(cycles(launch, wgmma_latency.kernel(form, n, count), warps=4)) for count in wgmma_latency.COUNTS]
+    assert np.abs(np.array(here) - silicon["results"][f"{form}, n{n}"]).max() <= 2
 
 
 def test_stores_adds_and_barriers_of_clusters() -> None:

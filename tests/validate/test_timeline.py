@@ -55,6 +55,14 @@ def test_records_do_not_change_what_a_kernel_computes() -> None:
     assert out.tolist() == [*range(40), *[0] * 24]
 
 
+def test_lines_of_the_source_are_recorded_where_asked_for() -> None:
+    kernel, arrays, _ = capture.build("copy", {}, seed=0)
+    found = timeline.record(kernel, arrays, on="sim", names=(timeline.STATEMENT,))
+    lines = [found.sites[e.instruction].split()[-1] for e in found.of_warp(0, 0)]
+    assert len(set(lines)) > 4, "one record a line, not a record an event"
+    assert not any(name.split()[0] == "copy" for name in (found.sites[e.instruction] for e in found.of_warp(0, 0)[:2]))
+
+
 def test_only_the_events_that_are_asked_for_are_recorded() -> None:
     text = timeline.add_records(KERNEL, "leaves", ctas=1, warps=1, names=("copy",))
     assert text.count("st.global.v2.u32") == 3  # the start and both ways out

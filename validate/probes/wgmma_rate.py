@@ -35,9 +35,10 @@ def measure(launch: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _per_operation(launch: Callable[..., Any], text: Callable[[int], str], groups: int) -> float:
-    """Return the cycles of the SM per operation, from when the last warpgroup has finished 32 and 96 of its own."""
-    few, many = (max(cycles(launch, text(count), warps=4 * groups)) for count in (32, 96))
-    return round((many - few) / (64 * groups), 3)
+    """Return the cycles of the SM per operation, from when the last warpgroup has finished 96 and 320 of its own: which one is last,
+    and how long warpgroups take until they alternate, differs by up to 400 cycles (see ``wgmma_order``)."""
+    few, many = (max(cycles(launch, text(count), warps=4 * groups)) for count in (96, 320))
+    return round((many - few) / (224 * groups), 3)
 
 
 def operation(n: int, a: str, transposed: int = 0) -> str:
