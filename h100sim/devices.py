@@ -167,9 +167,12 @@ class TensorCore:
 
     operand_cycles: int = 16
     floor_cycles: int = 13
-    #: From the last cycle of an operation until it is done, and how much sooner that is with A in registers; B may be transposed.
-    tail_cycles: int = 24
+    #: From N/2 cycles behind the start of an operation until it is done, and how much sooner that is with A in registers; B may be
+    #: transposed. Measured: validate/silicon/wgmma_latency.json.
+    tail_cycles: int = 26
     registers_cycles: int = 10
+    #: Measured: validate/silicon/instruction_rate.json, wgmma.fence.
+    fence_cycles: int = 9
     issue_cycles: int = 4
     #: Operations of an SM that are issued and not done before the next one has to wait.
     queue_depth: int = 7
@@ -243,12 +246,14 @@ class MemorySystem:
     load_free_percent: int = 10
     #: Start of the random sequence of HBM.
     seed: int = 0
-    #: Stores leave an SM by lines: as TMA stores at 32 B/clk where lines are whole, and one line in 2 cycles at best. Measured:
-    #: the epilogues of validate/silicon/gemm_5_two_consumers.json and gemm_7_persistent.json (15 cycles for 8 rows of 16 bytes).
-    store_line_cycles: int = 2
-    store_bytes_per_cycle: float = 32.0
-    #: Assumed: work that may wait on its way out, and bytes that may wait for L2, before the issuing warp is held.
-    store_queue_cycles: int = 64
+    #: Stores of registers leave an SM by sectors of 32 bytes; one that is not written as a whole takes longer. Measured:
+    #: validate/silicon/global_stores.json.
+    store_sector_cycles: int = 1
+    store_part_cycles: int = 2
+    #: How many stores may wait on their way out before the issuing warp is held; those of 16 bytes a lane and those with sectors
+    #: in part count as two. Measured: the same file.
+    store_queue: int = 48
+    #: Assumed: bytes that may wait for L2 before the issuing warp is held.
     store_queue_bytes: int = 2_048
 
 

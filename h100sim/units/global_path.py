@@ -80,25 +80,30 @@ def store_out(ctx, addresses, size):
     holds the warp, and so do bytes of its SM that L2 has not taken yet."""
     c, T = S.context(ctx), S.timing(ctx)
     begin(ctx)
-    lines, sectors, line, sector = 0, 0, -1, -1
+    whole, parts, sector, written, last = 0, 0, -1, 0, -1
     for lane in range(32):
-        if addresses[lane] < 0:
+        if addresses[lane] < 0 or addresses[lane] == last:
             continue
-        for at in range(addresses[lane] >> _SECTOR_SHIFT, ((addresses[lane] + size - 1) >> _SECTOR_SHIFT) + 1):
-            if at != sector:
-                sectors += 1
-                touch(ctx, at << _SECTOR_SHIFT, _SECTOR, True)
-            if at >> 2 != line:
-                lines += 1
-            line, sector = at >> 2, at
+        last = addresses[lane]
+        if last >> _SECTOR_SHIFT != sector:
+            whole += written >= _SECTOR
+            parts += sector >= 0 and written < _SECTOR
+            sector, written = last >> _SECTOR_SHIFT, 0
+            touch(ctx, sector << _SECTOR_SHIFT, _SECTOR, True)
+        written += size
+    whole += written >= _SECTOR
+    parts += sector >= 0 and written < _SECTOR
+    sectors = whole + parts
     sm = S.sms(ctx)[S.warps(ctx)[c.warp].sm]
-    busy = max(lines * T.store_line_cycles, int(sectors * _SECTOR / T.store_bytes_per_cycle))
+    busy = whole * T.store_sector_cycles + parts * T.store_part_cycles
     sm.store_free = max(c.now, sm.store_free) + busy
     accepted = taken(ctx, c.now, float(sectors * _SECTOR))
     if sm.store_marked >= T.store_queue_bytes:
         sm.store_taken_before, sm.store_taken, sm.store_marked = sm.store_taken, accepted, 0
     sm.store_marked += sectors * _SECTOR
-    c.issue = max(T.shared_issue_cycles, sm.store_free - c.now - T.store_queue_cycles, sm.store_taken_before - c.now)
+    queued = busy * T.store_queue // (2 if size > 8 or parts > 0 else 1)
+    least = T.shared_wide_issue_cycles if size > 8 else T.shared_issue_cycles
+    c.issue = max(least, sm.store_free - c.now - queued, sm.store_taken_before - c.now)
 
 
 @inner

@@ -74,7 +74,7 @@ def fence(regs, mask, ops, ctx):
     if not _whole_warpgroup(ctx, mask):
         return S.S_ERROR
     emit_here(ctx, _FENCED, -1, 0, 0, 0, 0)
-    S.context(ctx).issue = 4
+    S.context(ctx).issue = S.timing(ctx).wgmma_fence_cycles
     return S.S_NEXT
 
 
@@ -97,7 +97,7 @@ def cycles_of(ctx, ins):
 
 @inner
 def tail_of(ctx, ins):
-    """Return how long after its last cycle in the tensor core a wgmma is done."""
+    """Return how long after N/2 cycles from its start a wgmma is done."""
     T = S.timing(ctx)
     return T.wgmma_tail_cycles - (T.wgmma_registers_cycles if ins.imm2 & A_IN_REGISTERS else 0)
 
@@ -149,7 +149,7 @@ def multiply(regs, mask, ops, ctx):
         sm.tensor_busy += cycles
         A.state = S.A_FLYING
         # Wgmmas of a warpgroup deliver in order, whatever the schedule.
-        A.done = max(unit_time(ctx, start + cycles + tail_of(ctx, ins)), G.last_done)
+        A.done = max(unit_time(ctx, start + ins.imm1 + tail_of(ctx, ins)), G.last_done)
         G.last_done = A.done
         push(ctx, A.done, PRIORITY_UNIT, ITEM_ASYNC, n)
         first = S.warps(ctx)[W.cta * c.warps_per_cta + (W.rank & ~3)]
