@@ -161,8 +161,7 @@ class _Builder:
     def _copies(self) -> None:
         e, issued, started = self.e, self.of(Event.TMA_ISSUED), self.of(Event.TMA_STARTED)
         read, completed = self.of(Event.TMA_READ), self.of(Event.TMA_COMPLETED)
-        queue = self.sm * 2 + e["d"]
-        ahead = _latest(queue, started, started)
+        ahead = _latest(self.sm, started, started)
         queued = e["c"][started] > 0
         self.edges.bind(np.where(queued, ahead, -1), started)
         self.edges.allow(np.where(queued, -1, ahead), started, np.where(ahead >= 0, e["b"][ahead], 0))

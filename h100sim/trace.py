@@ -94,8 +94,8 @@ class Event(IntEnum):
     # Bulk copies. ISSUED by a warp; STARTED and COMPLETED by the TMA engine (warp -1). op = identity.
     # a = Copy, b = bytes of shared memory from first to last row, c = shared address, d = mbarrier identity or -1
     TMA_ISSUED = 30
-    #: The engine begins with a copy: a = Copy, b = cycles until it can begin with another in that direction, c = cycles that the copy
-    #: waited in its queue behind others, d = 1 for the way out of the SM. Older traces lack it.
+    #: The engine begins with a copy: a = Copy, b = cycles until it can begin with another one, c = cycles that the copy
+    #: waited in its queue behind others, d = 1 for a store. Older traces lack it.
     TMA_STARTED = 31
     TMA_READ = 32  # source read (stores): the shared memory may be reused
     TMA_COMPLETED = 33  # a = Copy, b = bytes, c = shared address, d = mbarrier identity or -1

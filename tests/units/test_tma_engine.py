@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import h100sim
-from h100sim import dependences, devices
+from h100sim import critical_path, dependences, devices
 from h100sim.trace import Event, Trace
 from tests.kernels import entry, launch, zeros
 
@@ -95,6 +95,6 @@ def test_the_trace_without_the_event_still_gives_a_path():
     older = h100sim.trace.Trace(
         trace.kernel, trace.events[trace.events["kind"] != Event.TMA_STARTED], trace.lanes, trace.warps, trace.ctas, trace.cycles
     )
-    path = h100sim.critical_path.critical_path(older)
+    path = critical_path.critical_path(older)
     assert sum(share.cycles for share in path.shares) == older.cycles
     assert not [share for share in path.shares if "queue" in share.what]
