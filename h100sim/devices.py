@@ -169,10 +169,10 @@ class TensorCore:
     floor_cycles: int = 13
     #: From N/2 cycles behind the start of an operation until it is done, and how much sooner that is with A in registers; B may be
     #: transposed. Measured: validate/silicon/wgmma_latency.json.
-    tail_cycles: int = 26
+    tail_cycles: int = 22
     registers_cycles: int = 10
     #: Measured: validate/silicon/instruction_rate.json, wgmma.fence.
-    fence_cycles: int = 9
+    fence_cycles: int = 4
     issue_cycles: int = 4
     #: Operations of an SM that are issued and not done before the next one has to wait.
     queue_depth: int = 7
@@ -219,10 +219,12 @@ class MemorySystem:
     l2_latency: int = 250
     l2_far_cycles: int = 31
     l2_cross_cycles: int = 143
-    #: What L2 delivers to the SMs of a GPC. The two SMs of a TPC that ask for a line together get it at once; for other SMs of the
-    #: GPC it takes part of the time again. Measured: tma_bandwidth.json (8 MB of their own: 33.35 B/clk for each of 16.5 SMs),
+    #: What L2 delivers to all SMs. The two SMs of a TPC that ask for a line together get it at once; for other SMs of their GPC it
+    #: takes part of the time again. Measured: tma_bandwidth.json (8 MB of their own: 33.35 B/clk for each of 132 SMs),
     #: l2_sharing.json (33 neighbours, 8 SMs apart). Assumed: together is within the latency of a line.
-    gpc_bytes_per_cycle: float = 552.0
+    l2_bytes_per_cycle: float = 4_416.0
+    #: What all SMs get together, lines that several have asked for counted for each. Measured: tma_bandwidth.json, 132 SMs.
+    l2_shared_bytes_per_cycle: float = 11_500.0
     l2_repeat_percent: int = 30
     l2_merge_cycles: int = 300
     #: What crosses between the halves of L2, half of what HBM delivers. Assumed: no less than HBM's.

@@ -457,6 +457,10 @@ def run_warps(ctx, w, popped):
                 continue
         first = False
         c.now = t
+        if ins.at < 0:
+            W.waited = 0
+        elif cause == _DEPENDENCY:
+            W.waited, W.waited_at = W.waited + t - start, ins.at
         mask = node.mask
         if ins.guard >= 0:
             bits = u32(W.regs + ins.guard, 1)[0]
@@ -486,6 +490,9 @@ def run_warps(ctx, w, popped):
             c.latency, c.issue = latency, 1
             status = call(ins.function, W.regs, mask, ins.ops, ctx)
             latency = c.latency - ins.hidden
+            if ins.hidden > 0 and ins.at <= W.waited_at:
+                # The schedule has a load in front of what waited meanwhile.
+                latency -= W.waited
             hold += c.issue
         else:
             hold += 1

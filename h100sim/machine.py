@@ -234,7 +234,6 @@ class Machine:
         for name in standing.dtype.names or ():
             self.tables["sms"][name] = standing[name]
         self.table("gpc_tpcs", len(tpcs), np.uint64)[:] = tpcs
-        self.table("gpc_free", len(tpcs), np.float64)
         self._timing()
         self.attach_memory()
 

@@ -221,6 +221,7 @@ class _Decoder:
     def decode(self) -> Program:
         code = self.function.instructions
         table = np.zeros(len(code) + 1, S.INSTRUCTION)
+        table["at"] = -1
         joins = self.linked.joins
         plans: list[tuple[list[tuple[int, int]], list[int], list[int]]] = []
         lowered = []
@@ -470,6 +471,6 @@ def set_latencies(program: Program, model: DeviceModel) -> None:
     if program.outline is None or program.scheduled_for == numbers:
         return
     predicates = {index for index, register in enumerate(program.function.registers) if register.type == "pred"}
-    steps = schedule.place(program.outline, predicates, model.issue, loads)
-    schedule.fill(program.instructions, steps, model.issue, loads)
+    schedule.place(program.outline, predicates, model.issue, loads)
+    schedule.fill(program.instructions, program.outline, model.issue, loads)
     program.scheduled_for = numbers

@@ -241,8 +241,14 @@ def _share_out(steps: list[Step], block: Block) -> dict[int, int]:
 # --- what the engine gets ---------------------------------------------------------------------------------------------
 
 
-def fill(table: np.ndarray, steps: Sequence[Step], issue: Issue, loads: Mapping[str, int]) -> None:
+def fill(table: np.ndarray, outlined: Outline, issue: Issue, loads: Mapping[str, int]) -> None:
     """Write a schedule into a program's instruction table."""
+    steps = outlined.steps
+    for number, block in enumerate(outlined.blocks):
+        for k in range(block.first, block.end):
+            # Places of later blocks are beyond those of earlier ones; what has an order of its own has none.
+            if steps[k].kind in (LANE, SOFT) or steps[k].stores:
+                table["at"][k] = number << 32 | steps[k].at
     for record, step in zip(table, steps, strict=False):
         record["hold"], record["line"] = step.hold, step.address // LINE_BYTES
         record["slots_taken"], record["pressed"] = int(step.count), round(pressed(step, issue) * S.PIPE_UNITS)

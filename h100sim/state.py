@@ -24,7 +24,7 @@ N_PIPES = len(PIPES)
 PIPE_UNITS = 16
 
 #: One decoded instruction. ``ops`` is the address of its operand offsets, ``inputs``/``outputs`` count scoreboard slots at
-#: ``slots``; ``pressed``, ``hold``, ``hidden``, ``slots_taken`` and ``line`` (of 128 bytes of code) are of :mod:`h100sim.schedule`;
+#: ``slots``; ``pressed``, ``hold``, ``hidden``, ``at``, ``slots_taken`` and ``line`` (of 128 bytes of code) are of :mod:`h100sim.schedule`;
 #: ``reconverge`` is the instruction where the sides of a branch meet again.
 INSTRUCTION = np.dtype(
     [
@@ -40,6 +40,7 @@ INSTRUCTION = np.dtype(
         ("pressed", "i4"),
         ("hold", "i4"),
         ("hidden", "i4"),
+        ("at", "i8"),
         ("slots_taken", "i4"),
         ("line", "i4"),
         ("slots", "i4"),
@@ -101,6 +102,9 @@ WARP = np.dtype(
         ("regs", "i8"),
         ("ready", "i8"),
         # From ``horizon`` on, all that the warp's instructions have written so far can be read.
+        # Cycles that were waited for operands in this block, and where in its schedule last.
+        ("waited", "i8"),
+        ("waited_at", "i8"),
         ("horizon", "i8"),
         ("time", "i8"),
         ("issued", "i8"),
@@ -338,7 +342,8 @@ TIMING = np.dtype(
             "l2_merge_cycles",
             "l2_repeat_percent",
             "l2_write_bytes_per_cycle",
-            "gpc_bytes_per_cycle",
+            "l2_bytes_per_cycle",
+            "l2_shared_bytes_per_cycle",
             "cross_bytes_per_cycle",
             "hbm_extra_latency",
             "hbm_bytes_per_cycle",
@@ -422,7 +427,9 @@ CONTEXT = np.dtype(
         ("l2_filled", "i8"),
         ("l2_asked", "i8"),
         ("flights", "i8"),
-        ("gpc_free", "i8"),
+        ("read_free", "f8"),
+        ("given_free", "f8"),
+        ("given", "i8"),
         ("gpc_tpcs", "i8"),
         ("l1_sectors", "i8"),
         ("fetched", "i8"),

@@ -11,9 +11,9 @@ from h100sim.errors import UsageError
 
 
 def test_numbers_are_changed_by_name() -> None:
-    model = devices.changed(devices.model("h200-sxm"), {"tma.latency_cycles": 800, "memory.gpc_bytes_per_cycle": 100, "sms": 2})
-    assert (model.tma.latency_cycles, model.memory.gpc_bytes_per_cycle, model.sms) == (800, 100.0, 2)
-    assert isinstance(model.memory.gpc_bytes_per_cycle, float)
+    model = devices.changed(devices.model("h200-sxm"), {"tma.latency_cycles": 800, "memory.l2_bytes_per_cycle": 100, "sms": 2})
+    assert (model.tma.latency_cycles, model.memory.l2_bytes_per_cycle, model.sms) == (800, 100.0, 2)
+    assert isinstance(model.memory.l2_bytes_per_cycle, float)
     assert devices.model("h200-sxm").tma.latency_cycles != 800
 
 

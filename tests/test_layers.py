@@ -33,7 +33,7 @@ DOORS = {"h100sim.numerics": "h100sim.isa h100sim.ptx", "h100sim.tk": "h100sim.h
 
 #: What the onlookers may import of h100sim, besides their own package.
 ALLOWED = {
-    "h100sim.checks": "trace hazard intervals layouts ptx errors dtypes native words",
+    "h100sim.checks": "trace hazard intervals layouts ptx errors dtypes native memory.windows words",
     "viz": "trace intervals critical_path layouts ptx errors dtypes words",
 }
 

@@ -26,7 +26,7 @@ def placed(*body: str) -> list[Step]:
     return program.outline.steps[N_START:]
 
 
-def cycles(*body: str) -> int:
+def cycles(*body: str, words: int = 32) -> int:
     """Return the simulated cycles between two clock reads around a body that leaves its result in %f1."""
     text = "\n".join(
         (
@@ -36,7 +36,7 @@ def cycles(*body: str) -> int:
     )  # fmt: skip
     import numpy as np
 
-    out = np.zeros(32, np.uint32)
+    out = np.zeros(words, np.uint32)
     h100sim.RawModule(code=text).get_function("k")((1,), (32,), (out, np.float32(1)), device="h200-sxm")
     return int(out[0])
 
@@ -143,3 +143,37 @@ def test_a_chain_in_order_takes_a_pipe_when_the_schedule_does() -> None:
     assert 32 * issue.mufu_cycles <= alone
     assert max(both) == pytest.approx(alone + 32 * issue.mufu_cycles, rel=0.15)
     assert min(both) > 1.5 * alone
+
+
+def test_global_loads_pass_stores_and_fences_of_shared_memory() -> None:
+    body = []
+    for k in range(4):
+        body += [
+            f"ld.global.f32 %f{k + 2}, [%d0+{128 * k + 128}];",
+            f"st.shared.f32 [place], %f{k + 2};",
+            "fence.proxy.async.shared::cta;",
+        ]
+    steps = placed(".shared .b32 place;", *body)
+    loads, fences = (
+        [step.at for step in steps if step.kind == kind and test(step)] for kind, test in (("soft", _loads), ("hard", _orders))
+    )
+    assert len(loads) == 4 and max(loads) < min(fences)
+    everywhere = placed(".shared .b32 place;", *(line.replace(".shared::cta", "") for line in body))
+    assert max(step.at for step in everywhere if _loads(step)) > min(step.at for step in everywhere if step.kind == "hard")
+
+
+def _loads(step: Step) -> bool:
+    return step.space == "global"
+
+
+def _orders(step: Step) -> bool:
+    return step.stores == "shared"
+
+
+def test_loads_that_are_late_are_late_together() -> None:
+    """Each first touch of a line takes longer than planned; the schedule has all four loads before the first use."""
+    use = ["add.f32 %f1, %f2, 0f00000000;", *(f"add.f32 %f1, %f1, %f{k};" for k in range(3, 6))]
+    one = cycles("ld.global.f32 %f1, [%d0+128];", words=4096)
+    text = [f"ld.global.f32 %f{k + 2}, [%d0+{4096 * k + 128}]; st.shared.f32 [place], %f{k + 2};" for k in range(4)]
+    four = cycles(*text, *use, words=4096)
+    assert one < four < one + 250

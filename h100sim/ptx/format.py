@@ -97,7 +97,8 @@ def _call_operands(call: Instruction) -> Iterator[str]:
 def format_module(module: Module) -> str:
     """Return a module as PTX: files, prototypes, variables, then functions with bodies."""
     functions = module.functions.values()
-    parts = [f".version {module.version[0]}.{module.version[1]}", f".target {module.target}", ".address_size 64", ""]
+    target = f".target {module.target}" + ", debug" * module.is_debug
+    parts = [f".version {module.version[0]}.{module.version[1]}", target, ".address_size 64", ""]
     parts += [f'.file {index} "{name}"' for index, name in module.files.items()]
     parts += [_format_header(function) + ";" for function in functions]
     parts += [_format_variable(variable) for variable in module.variables.values()]

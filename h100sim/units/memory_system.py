@@ -1,7 +1,7 @@
 """L2 and HBM: what an access finds there, and when its last byte has come.
 
 An access calls :func:`begin`, then :func:`touch` for each run of bytes, which counts what must move, and :func:`arrives` (or
-:func:`taken` for stores), which books it: on the way into the GPC of its SM, between the halves of L2, on HBM.
+:func:`taken` for stores), which books it: on the way out of L2, between the halves of L2, on HBM.
 
 Requests for one line by SMs of a GPC that come together are served together: at once for the two SMs of a TPC, at half the price for
 others. Memory answers at random times within its law, from a sequence that the model's ``memory.seed`` begins.
@@ -16,7 +16,7 @@ import numpy as np
 
 from .. import state as S
 from ..memory.cache import LINE_SHIFT, NEVER, home_of
-from ..native import f64, i64, inner, u64
+from ..native import i64, inner, u64
 
 _LINE = 1 << LINE_SHIFT
 #: Pieces of memory that are late, or not, as one; those of an access beyond some are not drawn for.
@@ -29,7 +29,7 @@ _RECENT_CYCLES = 1000.0
 def begin(ctx):
     """Forget what the access before has moved."""
     c = S.context(ctx)
-    c.moved, c.crossed, c.missed, c.missed_across, c.there = 0.0, 0, 0, 0, 0
+    c.given, c.moved, c.crossed, c.missed, c.missed_across, c.there = 0, 0.0, 0, 0, 0, 0
     c.flight += 1
 
 
@@ -64,6 +64,7 @@ def touch(ctx, address, size_bytes, is_store):
             if own == home:
                 stamps[2 * line + 1 - own] = NEVER
         else:
+            c.given += moved
             c.moved += moved * share(ctx, line, sm)
 
 
@@ -77,14 +78,13 @@ def renew(ctx, stamps, filled, line, half):
 
 @inner
 def share(ctx, line, sm):
-    """Return which part of the way into its GPC a line takes, and note that an SM has asked for it: while the answer to another
+    """Return which part of the way out of L2 a line takes, and note that an SM has asked for it: while the answer to another
     SM is on its way, both get it."""
     c, T = S.context(ctx), S.timing(ctx)
     entry = S.asked(ctx)[line]
     if c.now > entry.until:
-        # The answer comes behind all that is on its way into the GPC.
-        free = f64(c.gpc_free, sm.gpc + 1)[sm.gpc]
-        entry.until, entry.tpcs = max(c.now, int(free)) + T.l2_merge_cycles, sm.tpc_bit
+        # The answer comes behind all that is on its way.
+        entry.until, entry.tpcs = max(c.now, int(c.read_free)) + T.l2_merge_cycles, sm.tpc_bit
         return 1.0
     before = entry.tpcs
     entry.tpcs = before | sm.tpc_bit
@@ -121,11 +121,10 @@ def faded(traffic, since, now, size_bytes):
 def arrives(ctx, ready, end):
     """Book what an access that is ``ready`` moves; return when its last byte has come that else would come at ``end``."""
     c, T = S.context(ctx), S.timing(ctx)
-    sm = S.sms(ctx)[S.warps(ctx)[c.warp].sm]
-    free = f64(c.gpc_free, sm.gpc + 1)
     # Every part queues from the time of the request on: what waits for one of them leaves the others free.
-    free[sm.gpc] = max(float(ready), free[sm.gpc]) + c.moved / T.gpc_bytes_per_cycle
-    end = max(end, int(free[sm.gpc]), c.there)
+    c.read_free = max(float(ready), c.read_free) + c.moved / T.l2_bytes_per_cycle
+    c.given_free = max(float(ready), c.given_free) + c.given / T.l2_shared_bytes_per_cycle
+    end = max(end, int(c.read_free), int(c.given_free), c.there)
     across = c.crossed + c.missed_across
     if across > 0:
         c.cross_free = max(float(ready), c.cross_free) + across / T.cross_bytes_per_cycle

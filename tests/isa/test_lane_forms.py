@@ -34,5 +34,5 @@ def test_what_silicon_taught(what):
 
 def test_a_sample_of_all_forms():
     asked = list(probes.silicon_answer("lane_forms")["results"])
-    assert asked == lane_forms.opcodes()
+    assert sorted(asked) == sorted(lane_forms.opcodes())
     assert differing(asked[5::37]) == []
