@@ -8,7 +8,7 @@ it cannot show: CTAs that are longer on other SMs, how bursts of all SMs meet in
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np

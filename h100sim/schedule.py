@@ -18,7 +18,7 @@ import bisect
 import heapq
 import itertools
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 

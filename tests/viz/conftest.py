@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import logging
 import shutil
@@ -49,6 +50,8 @@ def chromium():
     if executable is None:
         pytest.skip(f"no browser: none of {', '.join(BROWSERS)} is on PATH")
     sync_api = pytest.importorskip("playwright.sync_api", reason="no browser driver: the package playwright is missing")
+    # Playwright refuses to start where a loop is marked as running, which other tests of a long run have left behind in this thread.
+    asyncio._set_running_loop(None)
     with sync_api.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu"])
         yield browser
