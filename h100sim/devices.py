@@ -168,10 +168,11 @@ class TensorCore:
     operand_cycles: int = 16
     floor_cycles: int = 13
     #: From N/2 cycles behind the start of an operation until it is done, and how much sooner that is with A in registers; B may be
-    #: transposed. Measured: validate/silicon/wgmma_latency.json.
+    #: transposed. Fitted together with ``fence_cycles`` to the times of validate/silicon/wgmma_issue.json.
     tail_cycles: int = 22
     registers_cycles: int = 10
-    #: Measured: validate/silicon/instruction_rate.json, wgmma.fence.
+    #: Fitted to the first issue in validate/silicon/wgmma_issue.json. One fence behind the other takes 9 cycles there
+    #: (instruction_rate.json), and wgmma_latency.json has 9 cycles more in all; Assumed: its first clock is read before its barrier opens.
     fence_cycles: int = 4
     issue_cycles: int = 4
     #: Operations of an SM that are issued and not done before the next one has to wait.

@@ -63,7 +63,7 @@ def pressed(step: Step, issue: Issue) -> float:
     return step.busy * (issue.shuffle_beside_wgmma if is_shuffle else 1.0)
 
 
-def place(outlined: Outline, predicates: set[int], issue: Issue, loads: Mapping[str, int]) -> list[Step]:
+def place(outlined: Outline, predicates: set[int], issue: Issue, loads: Mapping[str, int]) -> None:
     """Schedule every block for a device: set ``at``, ``hold`` and ``books`` of its steps.
 
     ``predicates``: the registers that are predicates, which take longer until they can guard or steer. ``loads``: the cycles
@@ -71,7 +71,6 @@ def place(outlined: Outline, predicates: set[int], issue: Issue, loads: Mapping[
     """
     for block in outlined.blocks:
         _place_block(outlined.steps, block, predicates, issue, loads)
-    return outlined.steps
 
 
 def _place_block(steps: list[Step], block: Block, predicates: set[int], issue: Issue, loads: Mapping[str, int]) -> None:

@@ -20,8 +20,7 @@ FITTED = ("copy_64", "gemm_256", "gemm_f32", "gemm_k1024_stages4", "gemm_5_two_c
 #: Probes whose answer here is compared with silicon's: name -> the part of the results that counts, and the error to allow.
 LAWS = {
     "wgmma_rate": ("cycles per wgmma", 0.02),
-    # On silicon the first clock is read before the barrier in front of it opens: 9 cycles in all forms.
-    "wgmma_latency": ("cycles until the results of wgmma can be read", 0.15),
+    "wgmma_latency": ("cycles until the results of wgmma can be read", 0.05),
     "mma_sync_rate": ("cycles per mma.sync", 0.08),
     "tma_load_latency": ("cycles of loads from L2 until they have arrived", 0.05),
     "tma_store_latency": ("cycles of stores until they are done", 0.05),

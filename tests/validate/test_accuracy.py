@@ -16,7 +16,7 @@ def test_the_stage_sweep_of_the_gemm() -> None:
     cases = list(accuracy.programs(SWEEP))
     assert not any(case.is_stale for case in cases)
     summary = accuracy.summarise(cases)
-    assert summary.mean < 0.055 and summary.largest < 0.12
+    assert summary.mean < 0.05 and summary.largest < 0.08
     one, two, *more = (case.here for case in cases)
     assert one > 1.5 * two > 1.5 * max(more)
     assert max(more) < 1.03 * min(more), "three stages are enough, here as on silicon"
@@ -64,7 +64,7 @@ def test_results_of_wgmma_are_there_when_they_are_on_silicon(form: str, n: int) 
     assert silicon is not None
     launch, _ = probes._launcher("sim")
     here = [max(cycles(launch, wgmma_latency.kernel(form, n, count), warps=4)) for count in wgmma_latency.COUNTS]
-    # On silicon the probe reads its first clock before its barrier opens: some 9 cycles more for all forms.
+    # Some 9 cycles more on silicon for all forms; assumed: the probe's first clock is read before its barrier opens there.
     early = silicon["results"][f"{form}, n{n}"] - np.array(here)
     assert np.ptp(early) <= 2 and np.abs(early - 9).max() <= 2
 
