@@ -279,8 +279,6 @@ class DeviceModel:
     tensor: TensorCore = TensorCore()
     tma: Tma = Tma()
     memory: MemorySystem = MemorySystem()
-    #: Assumed: from the launch to the first instruction of a CTA, within the kernel's own duration.
-    launch_cycles: int = 600
     #: From the end of a CTA to the first instruction of the next one in its place. Measured: validate/silicon/cta_launch.json.
     cta_cycles: int = 312
     #: The half of L2 on the side of each GPC, and a class of distance: an SM is far from half of the lines. Measured, of one H200:

@@ -268,7 +268,6 @@ class Machine:
             "shared_wide_issue_cycles": m.shared.wide_issue_cycles,
             **{f"cluster_{k}": v for k, v in vars(m.network).items()},
             "cta_cycles": m.cta_cycles,
-            "launch_cycles": m.launch_cycles,
             **vars(m.barriers),
             **{f"wgmma_{k}": v for k, v in vars(m.tensor).items()},
             **{f"tma_{k}": v for k, v in vars(m.tma).items()},

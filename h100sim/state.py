@@ -361,7 +361,6 @@ TIMING = np.dtype(
             "cta_cycles",
             "shared_issue_cycles",
             "shared_wide_issue_cycles",
-            "launch_cycles",
         )
     ],
     align=True,
