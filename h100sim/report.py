@@ -141,9 +141,9 @@ def summarise(trace: Trace) -> Summary:
 def _roles(trace: Trace) -> tuple[Role, ...]:
     lives = _lives(trace)
     role_of = _representatives(trace, lives)
-    waited = [(wait.warp, wait.what, wait.resumed - wait.blocked) for wait in waiting.whole(trace)]
+    waited = [(wait.warp, wait.what, wait.resumed - wait.blocked) for wait in waiting.whole(trace, list(role_of))]
     waits, stalls = (_totals(found, role_of) for found in (waited, _stall_cycles(trace)))
-    partition = attribution.spent(trace, list(role_of), waiting.parts(trace))
+    partition = attribution.spent(trace, list(role_of), waiting.parts(trace, list(role_of)))
     spent = _totals([(warp, what, cycles) for warp, of in partition.items() for what, cycles in of.items()], role_of)
     return tuple(
         Role(name, len(warps), float(np.mean(lives[warps])), waits[name], stalls[name], spent[name])

@@ -8,7 +8,7 @@ cycles in which the tensor core was busy with other warpgroups and the rest.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -43,16 +43,20 @@ class Waited(NamedTuple):
     what: str
 
 
-def whole(trace: Trace) -> list[Waited]:
-    """Return every wait that ended."""
-    found = intervals.waits(trace)
-    return _named(trace, found[found["resumed"] >= 0])
+def whole(trace: Trace, warps: Sequence[int] | None = None) -> list[Waited]:
+    """Return every wait of these warps (of all) that ended."""
+    return _named(trace, _ended(trace, warps))
 
 
-def parts(trace: Trace) -> list[Waited]:
-    """Return every wait that ended, those for copies and wgmma in parts, as "full: TMA latency"."""
+def _ended(trace: Trace, warps: Sequence[int] | None) -> np.ndarray:
     found = intervals.waits(trace)
     found = found[found["resumed"] >= 0]
+    return found if warps is None else found[np.isin(found["warp"], warps)]
+
+
+def parts(trace: Trace, warps: Sequence[int] | None = None) -> list[Waited]:
+    """Return every wait of these warps (of all) that ended, those for copies and wgmma in parts, as "full: TMA latency"."""
+    found = _ended(trace, warps)
     names = _named(trace, found)
     ended_by = _ended_by(trace, found)
     copies = intervals.copies(trace)
