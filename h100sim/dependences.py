@@ -8,6 +8,7 @@ source could have come later by what is left (``gap``).
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -212,8 +213,15 @@ class _Builder:
 
 
 def graph(trace: Trace) -> Graph:
-    """Return the dependence graph of a trace of any level but "off"."""
-    return _Builder(trace).build()
+    """Return the dependence graph of a trace of any level but "off". That of the last trace is kept while the trace lives: the
+    report and the critical path ask for the same one."""
+    global _last
+    if _last is None or _last[0]() is not trace:
+        _last = weakref.ref(trace), _Builder(trace).build()
+    return _last[1]
+
+
+_last: tuple[weakref.ref[Trace], Graph] | None = None
 
 
 def slack(found: Graph) -> np.ndarray:
