@@ -75,7 +75,6 @@ def room(pattern: Pattern, count: int) -> int:
 def kernel(name: str, count: int, warps: int) -> str:
     """Return the text of ``probe(out, data, zero)``: cycles of each warp for each pass."""
     pattern = PATTERNS[name]
-    per_warp = room(pattern, count)
     vector = "" if pattern.registers == 1 else f".v{pattern.registers}"
     lines, uses, brings = [], [], []
     for k in range(count):
@@ -84,6 +83,24 @@ def kernel(name: str, count: int, warps: int) -> str:
         uses += [f"xor.b32 %x, %x, {name};" for name in names]
         brings.append(lines[-1].replace("ld.global", "ld.global.cg"))
     body, bring = ("\n    ".join([*before, *uses]) for before in (lines, brings))
+    between = f"""    cvt.u64.u32 %wide, %moved;
+    add.s64 %at, %data, %wide;
+    mov.u32 %x, %zero;
+    setp.ne.u32 %p1, %pass, {TO_L2};
+    @%p1 bra MEET;
+    {bring}
+    and.b32 %x, %x, %zero;
+    add.u32 %moved, %moved, %x;
+MEET:
+"""
+    return passes_kernel(pattern, count, warps, (PASSES, TO_L2), between, body)
+
+
+def passes_kernel(pattern: Pattern, count: int, warps: int, passes: tuple[int, int], between: str, body: str) -> str:
+    """Return the text of ``probe(out, data, zero)`` that times ``body`` in each pass. ``passes``: how many, and how many of the
+    first move on to data that has not been used; ``between``: what a pass does before its warps meet."""
+    total, moves = passes
+    per_warp = room(pattern, count)
     return f"""{HEADER}.visible .entry probe(.param .u64 out, .param .u64 data, .param .u32 zero)
 .maxntid {32 * warps}, 1, 1
 {{
@@ -100,24 +117,15 @@ def kernel(name: str, count: int, warps: int) -> str:
     mov.u32 %smem, memory;
     {pattern.lanes}
     mad.lo.u32 %a, %warp, {per_warp}, %a;
-    mad.lo.u32 %t, %warp, {4 * PASSES}, 0;
+    mad.lo.u32 %t, %warp, {4 * total}, 0;
     cvt.u64.u32 %wide, %t;
     add.s64 %out, %out, %wide;
     mov.u32 %pass, 0;
-    add.u32 %passes, %zero, {PASSES};
+    add.u32 %passes, %zero, {total};
 AGAIN:
-    min.u32 %moved, %pass, {TO_L2};
+    min.u32 %moved, %pass, {moves};
     mad.lo.u32 %moved, %moved, {per_warp * warps}, %a;
-    cvt.u64.u32 %wide, %moved;
-    add.s64 %at, %data, %wide;
-    mov.u32 %x, %zero;
-    setp.ne.u32 %p1, %pass, {TO_L2};
-    @%p1 bra MEET;
-    {bring}
-    and.b32 %x, %x, %zero;
-    add.u32 %moved, %moved, %x;
-MEET:
-    bar.sync 0;
+{between}    bar.sync 0;
     mov.u32 %from, %clock;
     and.b32 %z, %from, %zero;
     add.u32 %moved, %moved, %z;

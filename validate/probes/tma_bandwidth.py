@@ -36,7 +36,15 @@ def kernel(rows: int, stages: int, stride: int, wrap: int) -> str:
 
     CTA c starts at row c * ``stride``; rows wrap after ``wrap`` (a power of two) within its share.
     """
-    loads = ROWS // rows
+    place = f"""    mul.lo.u32 %first, %first, {stride};
+    mov.u32 %n, 0; mov.u32 %slot, 0; mov.u32 %taken, 0; mov.u32 %row, 0; mov.u32 %parity, 0;
+"""
+    return ring_kernel(rows, stages, ROWS // rows, wrap, place)
+
+
+def ring_kernel(rows: int, stages: int, loads: int, wrap: int, place: str, registers: str = "") -> str:
+    """Return a kernel whose CTAs each load ``loads`` boxes of ``rows`` with ``stages`` in flight and write the cycles. ``place`` sets
+    %first (the first row of a CTA's share) and %row (where in it to begin), and clears the rest; it may use ``registers``."""
     return f"""{HEADER}.extern .shared .align 1024 .b8 memory[];
 
 .visible .entry probe(.param .u64 out, .param .align 64 .b8 map[128])
@@ -44,7 +52,7 @@ def kernel(rows: int, stages: int, stride: int, wrap: int) -> str:
 {{
     .shared .align 8 .b8 barriers[{8 * stages}];
     .reg .pred %p, %q;
-    .reg .b32 %smem, %barrier, %first, %k, %lane, %parity, %slot, %taken, %row, %y, %at, %bar, %n;
+    .reg .b32 %smem, %barrier, {registers}%first, %k, %lane, %parity, %slot, %taken, %row, %y, %at, %bar, %n;
     .reg .b64 %out, %map, %w, %start, %stop;
     ld.param.u64 %out, [out];
     mov.b64 %map, map;
@@ -59,9 +67,7 @@ def kernel(rows: int, stages: int, stride: int, wrap: int) -> str:
     mov.u32 %first, %ctaid.x;
     mul.wide.u32 %w, %first, 8;
     add.s64 %out, %out, %w;
-    mul.lo.u32 %first, %first, {stride};
-    mov.u32 %n, 0; mov.u32 %slot, 0; mov.u32 %taken, 0; mov.u32 %row, 0; mov.u32 %parity, 0;
-    mov.u64 %start, %clock64;
+{place}    mov.u64 %start, %clock64;
 NEXT:
     setp.ge.u32 %p, %n, {loads};
     @%p bra TAKE;
