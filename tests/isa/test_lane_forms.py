@@ -23,7 +23,7 @@ TAUGHT = {
 
 def differing(opcodes: list[str]) -> list[str]:
     launcher, _ = probes._launcher("sim")
-    silicon = probes.silicon_answer("lane_forms")["results"]
+    silicon = probes.silicon_results("lane_forms")
     return [opcode for opcode, digest in lane_forms.measure(launcher, opcodes).items() if digest != silicon[opcode]]
 
 
@@ -33,6 +33,6 @@ def test_what_silicon_taught(what):
 
 
 def test_a_sample_of_all_forms():
-    asked = list(probes.silicon_answer("lane_forms")["results"])
+    asked = list(probes.silicon_results("lane_forms"))
     assert sorted(asked) == sorted(lane_forms.opcodes())
     assert differing(asked[5::37]) == []

@@ -51,7 +51,7 @@ def test_a_small_store_is_not_held_where_other_sms_saturate_l2() -> None:
 
 @pytest.mark.parametrize("cluster", [2, 8])
 def test_accesses_to_another_cta_take_as_long_as_on_silicon(cluster: int) -> None:
-    there = probes.silicon_answer("cluster_memory")["results"]  # type: ignore[index]
+    there = probes.silicon_results("cluster_memory")
     run, _ = probes._launcher("sim")
     out = np.zeros((cluster, 2 * cluster_memory.LOADS), np.uint32)
     threads = 32 * cluster_memory.WARPS

@@ -10,7 +10,7 @@ import pytest
 
 import h100sim
 from h100sim import devices
-from validate.probes import hbm_latency, l2_sharing, silicon_answer, store_bandwidth, tma_order
+from validate.probes import hbm_latency, l2_sharing, silicon_results, store_bandwidth, tma_order
 from validate.probes.tma_load_latency import tensor_map
 
 H200 = devices.model("h200-sxm")
@@ -46,14 +46,14 @@ def test_lines_cross_the_first_time_that_the_other_side_uses_them() -> None:
 
 
 def test_boxes_of_8_kb_take_as_long_as_on_silicon_the_first_time_and_again() -> None:
-    there = silicon_answer("hbm_latency")["results"]  # type: ignore[index]
+    there = silicon_results("hbm_latency")
     cycles = boxes(launcher(), 64, 0)
     for k, where in enumerate(("uploaded", "again")):
         assert np.median(cycles[k, 1:]) == pytest.approx(there[f"1 SMs, 8192 bytes, {where}"][3], rel=0.05)
 
 
 def test_hbm_answers_within_its_law_by_a_seed() -> None:
-    there = silicon_answer("hbm_latency")["results"]["1 SMs, 8192 bytes, HBM"]  # type: ignore[index]
+    there = silicon_results("hbm_latency")["1 SMs, 8192 bytes, HBM"]
     seeded = [boxes(launcher(seed=seed), 64, hbm_latency.FLUSH)[0, 1:] for seed in (0, 0, 1)]
     assert (seeded[0] == seeded[1]).all() and not (seeded[0] == seeded[2]).all()
     assert np.median(seeded[0]) == pytest.approx(there[3], rel=0.06)
@@ -71,7 +71,7 @@ def test_what_is_more_than_l2_is_gone_when_it_is_used_again() -> None:
 @pytest.mark.parametrize(("group", "neighbours"), [(2, True), (4, False)])
 def test_sms_of_a_tpc_that_ask_together_are_served_together(group: int, neighbours: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(l2_sharing, "TOTAL", 4096)
-    there = silicon_answer("l2_sharing")["results"][f"{group} SMs, {'neighbours' if neighbours else 'apart'}"]  # type: ignore[index]
+    there = silicon_results("l2_sharing")[f"{group} SMs, {'neighbours' if neighbours else 'apart'}"]
     out = np.zeros(132, np.int64)
     tensor = np.zeros((132 // group * l2_sharing.SHARE, 32), np.uint32)
     arguments = [out, functools.partial(tensor_map, tensor, l2_sharing.ROWS)]
@@ -81,7 +81,7 @@ def test_sms_of_a_tpc_that_ask_together_are_served_together(group: int, neighbou
 
 
 def test_loads_wait_behind_stores_as_on_silicon() -> None:
-    there = silicon_answer("tma_order")["results"]  # type: ignore[index]
+    there = silicon_results("tma_order")
     here = tma_order.measure(launcher())
     for stored in (16_384, 65_536):
         for loaded in (1_024, 16_384):
@@ -95,5 +95,5 @@ def test_all_sms_together_store_at_the_rate_of_silicon(sms: int) -> None:
     target, out = np.zeros((sms, size // 4), np.float32), np.zeros((sms, store_bandwidth.ROUNDS), np.uint32)
     text = store_bandwidth.kernel(store_bandwidth.STORES["store"])
     launcher()(text, "probe", (sms, 1, 1), (32, 1, 1), [out, target, np.uint32(132)], shared_mem=size)
-    there = silicon_answer("store_bandwidth")["results"][f"store, {sms} SMs"]  # type: ignore[index]
+    there = silicon_results("store_bandwidth")[f"store, {sms} SMs"]
     assert store_bandwidth.rate(out) == pytest.approx(there, rel=0.05)

@@ -9,7 +9,7 @@ from h100sim.report import summarise
 from validate import probes
 from validate.probes import shared_port
 
-SILICON = probes.silicon_answer("shared_port")["results"]
+SILICON = probes.silicon_results("shared_port")
 
 
 def measured(product, stream, monkeypatch):

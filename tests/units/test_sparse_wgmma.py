@@ -63,7 +63,7 @@ def test_what_there_is_not_is_refused(shape, selector, message):
 
 
 def test_the_rate_is_that_of_silicon():
-    silicon = probes.silicon_answer("sparse_wgmma_rate")["results"]
+    silicon = probes.silicon_results("sparse_wgmma_rate")
     here = probes.ask("sparse_wgmma_rate", "sim")["results"]
     assert len(here) == 12
     assert {key: value for key, value in here.items() if np.abs(np.array(value) / silicon[key] - 1).max() > 0.02} == {}

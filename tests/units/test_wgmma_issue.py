@@ -8,8 +8,8 @@ from validate import probes
 from validate.probes import softmax_rate, wgmma_issue
 from validate.probes.timed_kernel import cycles
 
-ISSUE = (probes.silicon_answer("wgmma_issue") or {})["results"]
-BESIDE = (probes.silicon_answer("softmax_rate") or {})["results"]
+ISSUE = probes.silicon_results("wgmma_issue")
+BESIDE = probes.silicon_results("softmax_rate")
 LAUNCH = probes._launcher("sim")[0]
 COUNTS = (1, 4, 8, 16)
 

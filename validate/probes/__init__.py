@@ -60,6 +60,14 @@ def silicon_answer(name: str) -> dict[str, Any] | None:
     return json.loads(path.read_text()) if path.exists() else None
 
 
+def silicon_results(name: str) -> dict[str, Any]:
+    """Return what silicon answered. Raises UsageError for a probe without a committed answer."""
+    answer = silicon_answer(name)
+    if answer is None:
+        raise UsageError(f"probe must have an answer of silicon, not {name}")
+    return answer["results"]
+
+
 def _launcher(on: str) -> tuple[Launch, dict[str, Any]]:
     if on == "gpu":
         from .. import gpu
