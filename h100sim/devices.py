@@ -359,3 +359,18 @@ def numbers(device: DeviceModel) -> list[str]:
         elif is_dataclass(value):
             found += [f"{part.name}.{f.name}" for f in fields(value)]
     return found
+
+
+def compiled_numbers(model: DeviceModel) -> dict[str, float]:
+    """Return the numbers of a model by the names that compiled code knows them by (``TIMING`` in :mod:`h100sim.state`)."""
+    return {
+        **vars(model.issue),
+        **{f"fetch_{name}": value for name, value in vars(model.fetch).items()},
+        **{f"shared_{name}": value for name, value in vars(model.shared).items()},
+        **{f"cluster_{name}": value for name, value in vars(model.network).items()},
+        **vars(model.barriers),
+        **{f"wgmma_{name}": value for name, value in vars(model.tensor).items()},
+        **{f"tma_{name}": value for name, value in vars(model.tma).items()},
+        **vars(model.memory),
+        "cta_cycles": model.cta_cycles,
+    }

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from . import engine, faults, representative, schedules, spare_tables
+from . import ctas, devices, engine, faults, launch_constants, representative, schedules, spare_tables
 from . import state as S
 from .checks.deadlock import explain
 from .checks.wait_graph import ledgers, wait_edges
@@ -27,7 +27,6 @@ from .memory.heap import DeviceHeap
 from .memory.windows import FUNCTION_BYTES, FUNCTION_WINDOW, SHARED_START
 from .placement import ctas_per_sm, places, stands
 from .program import Program, set_latencies, width_of_type
-from .ptx.module import Imm, Symbol
 from .standing import cycle_limit, wait_states
 from .tma import TensorMap
 from .tma.plan import PLAN_WORDS
@@ -39,10 +38,6 @@ from .units.tensor_maps import FORGOTTEN
 _BARREN_ROUNDS = 2
 _BARREN_ROUNDS_WITH_CLOCK = 200
 _FOREVER = 1 << 62
-#: Bytes at the start of shared memory that the system keeps for itself (barriers of cooperative groups stand there), of the first
-#: 1,024 that no variable gets. Measured: NVIDIA H200, driver 580.159, CUDA 13.0, 2026-11-30, %reserved_smem_offset_end; kernels may
-#: write there.
-_RESERVED_SHARED_END = 288
 #: Cycles that a launch may take where the caller gives no limit: 76 milliseconds on silicon.
 MOST_CYCLES = 1 << 27
 #: Stack of a lane for calls that come back to their own function, where that much for all lanes is not more than the third.
@@ -205,7 +200,7 @@ class Machine:
         self.table("registers", slots * warps * int(c["register_bytes"]) + 64, np.uint8, is_written=True)
         c["registers"] = (self.tables["registers"].ctypes.data + 63) & ~63
         self.table("ready", slots * warps * program.ready_slots, np.int64)
-        self.tables["register_template"] = template = self._template()
+        self.tables["register_template"] = template = launch_constants.template(program, launch, model, self.symbols)
         c["register_template"] = template.ctypes.data
         fills = self.table("fills", 2 * max(1, len(program.fills)), np.int32)
         fills[: 2 * len(program.fills)] = [x for pair in program.fills for x in pair]
@@ -253,26 +248,7 @@ class Machine:
                 self.tables[name][: len(before)] = before
 
     def _timing(self) -> None:
-        m = self.model
-        values = {
-            "branch_cycles": m.issue.branch_cycles,
-            "branch_not_taken_cycles": m.issue.branch_not_taken_cycles,
-            "setmaxnreg_cycles": m.issue.setmaxnreg_cycles,
-            "clock_cycles": m.issue.clock_cycles,
-            "globaltimer_cycles": m.issue.globaltimer_cycles,
-            **{f"fetch_{k}": v for k, v in vars(m.fetch).items()},
-            "shared_load_latency": m.shared.load_latency,
-            "shared_store_latency": m.shared.store_latency,
-            "shared_queue_cycles": m.shared.queue_cycles,
-            "shared_issue_cycles": m.shared.issue_cycles,
-            "shared_wide_issue_cycles": m.shared.wide_issue_cycles,
-            **{f"cluster_{k}": v for k, v in vars(m.network).items()},
-            "cta_cycles": m.cta_cycles,
-            **vars(m.barriers),
-            **{f"wgmma_{k}": v for k, v in vars(m.tensor).items()},
-            **{f"tma_{k}": v for k, v in vars(m.tma).items()},
-            **vars(m.memory),
-        }
+        values = devices.compiled_numbers(self.model)
         timing = self.table("timing", 1, S.TIMING)
         for name in S.TIMING.names or ():
             timing[0][name] = values[name]
@@ -297,60 +273,11 @@ class Machine:
             self.table("l2_asked", lines, S.ASKED)[: len(asked)] = asked
             c["l2_lines"] = lines
 
-    def _template(self) -> np.ndarray:
-        """Return the rows that are the same for all warps: immediates, symbols, launch constants."""
-        template = np.zeros(self.program.template_bytes, np.uint8)
-        for offset, value, width in self.program.constants:
-            if isinstance(value, Imm):
-                bits = value.value
-            elif isinstance(value, Symbol):
-                bits = self.symbols.get(value.name, 0) + value.offset if value.name else value.offset
-            else:
-                assert isinstance(value, tuple)
-                bits = self._launch_constant(value[1])
-            if width == 1:
-                template[offset : offset + 4].view(np.uint32)[:] = 0xFFFFFFFF if bits else 0
-            elif width == 64:
-                template[offset : offset + 256].view(np.uint64)[:] = bits & 0xFFFFFFFFFFFFFFFF
-            else:
-                template[offset : offset + 128].view(np.uint32)[:] = bits & 0xFFFFFFFF
-        return template
-
-    def _launch_constant(self, name: str) -> int:
-        launch = self.launch
-        base, _, axis = name.partition(".")
-        k = "xyz".find(axis) if axis else 0
-        cluster = int(np.prod(launch.cluster))
-        if axis == "w":
-            return 1 if base in ("ntid", "nctaid") else 0
-        values: dict[str, int] = {
-            "ntid": launch.block[k],
-            "nctaid": launch.grid[k],
-            "cluster_nctaid": launch.cluster[k],
-            "nclusterid": launch.grid[k] // launch.cluster[k],
-            "nwarpid": self.model.limits.warps_per_sm,
-            "nsmid": self.model.sms,
-            "gridid": 1,
-            "cluster_nctarank": cluster,
-            "is_explicit_cluster": int(cluster > 1),
-            "total_smem_size": self.program.static_shared_bytes + launch.shared_bytes,
-            "aggr_smem_size": self.program.static_shared_bytes + launch.shared_bytes + SHARED_START,
-            "dynamic_smem_size": launch.shared_bytes,
-            "current_graph_exec": 0,
-            "reserved_smem_offset_begin": 0,
-            "reserved_smem_offset_end": _RESERVED_SHARED_END,
-            "reserved_smem_offset_0": 0,
-            "reserved_smem_offset_1": 0,
-            "reserved_smem_offset_cap": SHARED_START,
-            "WARP_SZ": 32,
-        }
-        return values.get(base, 0)
-
     # --- running ------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Put the first CTAs on the SMs."""
-        engine.start(self.ctx.ctypes.data, int(self.context["now"]))
+        ctas.start(self.ctx.ctypes.data, int(self.context["now"]))
 
     def run(self, max_steps: int | None = None, until: int | None = None, max_events: int | None = None) -> bool:
         """Run on; return True when the kernel has ended, False at a limit. Raises what the kernel did wrong.

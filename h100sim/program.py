@@ -19,8 +19,8 @@ from . import engine, outline, schedule
 from . import state as S
 from .compile_ahead import compile_ahead
 from .contraction import contract
+from .ctas import FILLS, RANK, WIDE_RANK
 from .devices import DeviceModel, Issue
-from .engine import FILLS, RANK, WIDE_RANK
 from .errors import PtxError, Where
 from .isa import calls, collective, control, lane, stack  # noqa: F401  (registers its instructions)
 from .isa.machine import NEGATED, PREDICATE, WIDE, MachineOp, lowering_of

@@ -51,7 +51,9 @@ def test_two_processes_take_functions_from_both_ends_of_a_row(monkeypatch, tmp_p
 
     def compile_slowly(function):
         here.append(compile_ahead._name(function))
-        while lives and not there.read_text():
+        for _ in range(3000):
+            if not lives or there.read_text():
+                break
             time.sleep(0.01)
 
     command = [sys.executable, "-c", TAKER if lives else "", str(there)]

@@ -15,7 +15,7 @@ import numpy as np
 
 from .. import faults
 from .. import state as S
-from ..engine import end_cta_if_done
+from ..ctas import end_cta_if_done
 from ..isa.machine import Environment, MachineOp, current, flatten, get, machine_instruction, operand, refuse
 from ..memory.windows import SHARED, shared_offset
 from ..native import inner

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from .. import faults
 from .. import state as S
-from ..engine import end_cta_if_done
+from ..ctas import end_cta_if_done
 from ..isa.machine import Environment, MachineOp, current, get, machine_instruction, operand, popcount, refuse
 from ..memory.windows import GLOBAL, SHARED, global_pointer, pointer, shared_pointer
 from ..native import copy_bytes, fill_bytes, inner

@@ -15,7 +15,7 @@ import numpy as np
 
 from .. import faults
 from .. import state as S
-from ..engine import end_cta_if_done
+from ..ctas import end_cta_if_done
 from ..errors import PtxError
 from ..isa.machine import (
     Environment,

@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import faults
 from .. import state as S
-from ..engine import end_cta_if_done
+from ..ctas import end_cta_if_done
 from ..isa.machine import popcount
 from ..native import inner
 from ..services import ITEM_ASYNC, PRIORITY_UNIT, emit, fail, free_async, push, unit_time, wake

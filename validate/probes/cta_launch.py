@@ -12,7 +12,7 @@ from .timed_kernel import HEADER
 QUESTION = (
     "In which order do SMs get CTAs, when do the CTAs of a wave start, and how many cycles lie between a CTA and its successor?"
 )
-SETTLES = "h100sim/devices.py, DeviceModel: cta_cycles; h100sim/engine.py, start_clusters"
+SETTLES = "h100sim/devices.py, DeviceModel: cta_cycles; h100sim/ctas.py, start_clusters"
 
 #: CTAs for each SM, and cycles that a CTA stays.
 WAVES, STAY = 4, 4000
