@@ -4,7 +4,7 @@ add it."""
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 #: The fixed words that say what kind of hazard it is.
 KINDS = (
@@ -18,7 +18,27 @@ KINDS = (
     "barrier-misuse",
     "divergent-collective",
     "strict-proxy-war",
+    "unwritten-register",
 )
+
+#: Kinds that are warnings, and hazards where the checks are strict: rules that projects do not agree on, and what a text reads that
+#: nothing writes, which an assembler takes.
+WARNINGS = ("strict-proxy-war", "unwritten-register")
+
+
+class UnwrittenRead(NamedTuple):
+    """A read, by the instruction ``pc`` at a line of the text, of a register that no way from the entry to it writes; ``is_guard``: as
+    the guard of the instruction."""
+
+    pc: int
+    register: str
+    line: int
+    is_guard: bool
+
+    @property
+    def message(self) -> str:
+        doing = "guards an instruction" if self.is_guard else "is read"
+        return f"register {self.register} must be written before it {doing}, not left as its last owner left it"
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from .contraction import contract
 from .ctas import FILLS, RANK, WIDE_RANK
 from .devices import DeviceModel, Issue
 from .errors import PtxError, Where
+from .hazard import UnwrittenRead
 from .isa import calls, collective, control, lane, stack  # noqa: F401  (registers its instructions)
 from .isa.machine import NEGATED, PREDICATE, WIDE, MachineOp, lowering_of
 from .isa.operands import wrong_immediate, wrong_operand
@@ -50,6 +51,7 @@ from .units import (  # noqa: F401  (registers their instructions)
     tensor_maps,
     wmma,
 )
+from .unwritten import unwritten_reads
 
 #: Special registers that are the same for every thread of a launch.
 LAUNCH_CONSTANTS = (
@@ -88,6 +90,8 @@ class Program:
     local_bytes: int
     linked: Linked
     outline: outline.Outline | None = None
+    #: Reads of registers that nothing can have written.
+    unwritten: tuple[UnwrittenRead, ...] = ()
     #: The numbers that the schedule in ``instructions`` was made for.
     scheduled_for: tuple[Issue, tuple[int, ...]] | None = None
 
@@ -224,9 +228,8 @@ class _Decoder:
         table["at"] = -1
         joins = self.linked.joins
         plans: list[tuple[list[tuple[int, int]], list[int], list[int]]] = []
-        lowered = []
-        for self.pc, instruction in enumerate(code):
-            lowered.append(None if instruction.base == "bra" else self.lower(instruction))
+        lowered = self.lower_all()
+        unwritten = unwritten_reads(self.linked, lowered)
         if not self.module.is_debug:
             kept = contract(self.function, lowered)
             self.function = replace(self.function, registers=(*self.function.registers, *kept))
@@ -271,7 +274,16 @@ class _Decoder:
             self.linked.stack_bytes,
             self.linked,
             outline.outline(self.function, lowered),
+            unwritten,
         )
+
+    def lower_all(self) -> list[lane.LaneOp | MachineOp | None]:
+        """Lower every instruction; None is a branch."""
+        found: list[lane.LaneOp | MachineOp | None] = []
+        code = self.function.instructions
+        for self.pc, instruction in enumerate(code):
+            found.append(None if instruction.base == "bra" else self.lower(instruction))
+        return found
 
     def decode_one(
         self, instruction: Instruction, op: lane.LaneOp | MachineOp | None, record: np.void
@@ -442,6 +454,11 @@ def decode(module: Module, function: Function) -> Program:
         # What lowers an operation does not know which file it came from.
         error.where = replace(error.where, file=error.where.file or module.filename)
         raise
+
+
+def lower_program(module: Module, linked: Linked) -> list[lane.LaneOp | MachineOp | None]:
+    """Return how the instructions of a linked entry are run, without compiling anything; None is a branch."""
+    return _Decoder(module, linked).lower_all()
 
 
 def lower_by_line(module: Module, function: Function) -> dict[int, lane.LaneOp | MachineOp | PtxError | None]:

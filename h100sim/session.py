@@ -26,7 +26,8 @@ _CHECKED_AT_ONCE = 1 << 15
 @dataclass(repr=False)
 class Run:
     """What a launch did. ``cycles`` is the duration of the kernel in SM cycles, ``hazards`` what it was not allowed to do,
-    ``warnings`` what only some hold to be wrong (hazards with ``checks="strict"``), ``texts`` what it printed
+    ``warnings`` what only some hold to be wrong and what it read that nothing writes (hazards with ``checks="strict"``), ``texts`` what
+    it printed
     (strings that know their ``block`` and ``thread``)."""
 
     cycles: int
@@ -68,8 +69,8 @@ class Session:
         if checks != "off":
             from .checks import Background, Checker
 
-            instructions = machine.program.function.instructions
-            checker = Checker(machine.kernel, instructions, checks, sees_instructions=machine.launch.trace_level > 1)
+            program, sees_all = machine.program, machine.launch.trace_level > 1
+            checker = Checker(machine.kernel, program.function.instructions, checks, sees_all, program.unwritten)
             self.checker = Background(checker)
             machine.context["event_capacity"] = min(_CHECKED_AT_ONCE, machine.context["event_capacity"])
             machine.listeners.append(self._check)

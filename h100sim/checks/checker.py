@@ -18,7 +18,7 @@ from functools import partial
 import numpy as np
 
 from ..errors import UsageError
-from ..hazard import Hazard
+from ..hazard import WARNINGS, Hazard, UnwrittenRead
 from ..layouts.descriptor import operand_addresses
 from ..ptx.module import Imm, Instruction, Vector
 from ..trace import CTA_INFO, EVENT, Event, KernelInfo
@@ -26,6 +26,7 @@ from . import accesses, barriers, registers
 from . import launch as launch_module
 from . import tables as t
 from .arrivals import Arrivals
+from .first_reads import FirstReads
 from .reading import COPIES, FOOTPRINTS_MAX, Footprint, reading_of
 from .wording import Words, hazards_of, register_hazards
 
@@ -63,7 +64,8 @@ _CONTESTED = (t.STRICT_WAR, t.STRICT_INIT)
 
 
 class Checker:
-    """Checks one launch. What breaks a contested rule is a warning where ``mode`` is "on", a hazard where it is "strict".
+    """Checks one launch. What breaks a contested rule is a warning where ``mode`` is "on", a hazard where it is "strict";
+    ``unwritten``: reads of registers that nothing writes.
 
     Feed it every chunk of events in order, then :meth:`finish`. Memory: see :mod:`.tables` and :mod:`.launch`.
     """
@@ -74,6 +76,7 @@ class Checker:
         instructions: tuple[Instruction, ...],
         mode: str = "on",
         sees_instructions: bool = True,
+        unwritten: tuple[UnwrittenRead, ...] = (),
     ):
         if mode not in ("on", "strict"):
             raise UsageError(f"checks must be on or strict, not {mode!r}")
@@ -84,6 +87,7 @@ class Checker:
         )
         self.launch.sees_instructions = sees_instructions
         self.arrivals = Arrivals(text.arrivals, text.waits)
+        self.first_reads = FirstReads(unwritten)
         self.registers = registers.RegisterState(text.uses)
         self._handlers = {int(kind): handler for kind, handler in _HANDLERS.items()}
         self._handlers[int(Event.ISSUED)] = _issued
@@ -118,13 +122,14 @@ class Checker:
             handlers[e[1]](launch, e)
         self._feed_registers(events, rows)
         self.arrivals.feed(events, self.events - len(events))
+        self.first_reads.feed(events, self.events - len(events))
 
     def _cta_started(self, launch: launch_module.Launch, e: launch_module.Happening) -> None:
         place = self._places[e.cta]
         barriers.cta_started(launch, e, int(place["cluster"]), int(place["cluster_rank"]))
 
     def finish(self) -> tuple[list[Hazard], list[Hazard]]:
-        """Return the hazards and the warnings (contested rules), each in the order of the second access."""
+        """Return the hazards and the warnings (see :data:`WARNINGS`), each in the order of the second access."""
         words = Words(self.kernel, self.launch.warps_per_cta, self.launch.mbarrier_addresses)
         tables = self.launch.tables
         findings = tables.findings[: int(tables.scalars[t.FINDS])]
@@ -134,11 +139,12 @@ class Checker:
         found = hazards_of(words, findings)
         r = self.registers
         found += register_hazards(words, r.found[: int(r.count[0])], r.uses.names, self._times)
+        found += self.first_reads.hazards(words)
         # What a longer run would suffer from is news only where this one went well.
-        if all(hazard.kind == "strict-proxy-war" for hazard in found):
+        if all(hazard.kind in WARNINGS for hazard in found):
             found += self.arrivals.hazards(words)
         found = merged([self._with_scope(words, h) for h in sorted(found, key=lambda h: h.second.event)])
-        warnings = [] if self.is_strict else [hazard for hazard in found if hazard.kind == "strict-proxy-war"]
+        warnings = [] if self.is_strict else [hazard for hazard in found if hazard.kind in WARNINGS]
         return [hazard for hazard in found if hazard not in warnings], warnings
 
     def _with_scope(self, words: Words, hazard: Hazard) -> Hazard:

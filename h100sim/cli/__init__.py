@@ -342,12 +342,16 @@ def _check_text(path: str, json: bool) -> int:
     read_ptx(path)
     module = RawModule(path=path)
     entries = [function.name for function in module.module.functions.values() if function.is_entry]
-    for name in entries:
-        _ = module.get_function(name).program
+    unwritten = {name: module.get_function(name).program.unwritten for name in entries}
     if json:
-        output.as_json({"command": "check", "status": "clean", "exit_status": 0, "program": path, "entries": entries})
+        warnings = [{"kernel": name, **read._asdict(), "message": read.message} for name in entries for read in unwritten[name]]
+        found = {"command": "check", "status": "clean", "exit_status": 0, "program": path, "entries": entries}
+        output.as_json({**found, "warnings": warnings})
     else:
         print(f"{path}: {counted(len(entries), 'kernel')} ({', '.join(entries)}), valid for sm_90a")
+        for name in entries:
+            for read in unwritten[name]:
+                print(f"warning: {read.message}\n  {path}:{read.line}, {name}")
         print("Give --grid, --block and --arg to run one and look for hazards and deadlocks.")
     return 0
 
