@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .native import entry
-from .trace import Cause, Event, Trace, Wait
+from .trace import Cause, Event, RowsByKind, Trace, Wait
 
 _ARRIVALS = (Event.MBARRIER_ARRIVED, Event.MBARRIER_DROPPED, Event.MBARRIER_COMPLETED_TX)
 _OF_UNITS = (
@@ -68,8 +68,9 @@ class _Builder:
 
     def __init__(self, trace: Trace):
         events = trace.events
-        held = (events["kind"] == Event.ISSUED) & (events["b"] == Cause.TENSOR_CORE) & (events["a"] > 0)
-        rows = np.flatnonzero(np.isin(events["kind"], [int(kind) for kind in KINDS]) | held)
+        issued = trace.rows_of(Event.ISSUED)
+        held = issued[(events["b"][issued] == Cause.TENSOR_CORE) & (events["a"][issued] > 0)]
+        rows = np.sort(np.concatenate((trace.rows_of(*KINDS), held)))
         self.trace, self.rows, self.e = trace, rows, events[rows]
         self.kind, self.time = self.e["kind"], self.e["time"].astype(np.int64)
         warp, cta = self.e["warp"], self.e["cta"]
@@ -78,9 +79,7 @@ class _Builder:
         self.group = trace.warps["cta"][own].astype(np.int64) * 16 + trace.warps["rank"][own] // 4
         self.cluster = trace.ctas["cluster"][np.maximum(cta, 0)].astype(np.int64)
         self.edges = _Edges(np.full(len(rows), -1, np.int64))
-
-    def of(self, *kinds: Event) -> np.ndarray:
-        return np.flatnonzero(np.isin(self.kind, [int(kind) for kind in kinds]))
+        self.of = RowsByKind(self.kind).of
 
     def build(self) -> Graph:
         """Return the graph. What binds a node is what its own mechanism says, else its warp's instruction before."""
@@ -190,8 +189,9 @@ class _Builder:
 
     def _warps(self) -> None:
         """Bind what nothing else binds to the instruction before in its warp, the first one to the start of the CTA."""
-        unit = np.isin(self.kind, [int(kind) for kind in _OF_UNITS])
-        own = np.flatnonzero((self.e["warp"] >= 0) & ~unit)
+        of_warp = self.e["warp"] >= 0
+        of_warp[self.of(*_OF_UNITS)] = False
+        own = np.flatnonzero(of_warp)
         before = _latest(self.e["warp"], own, own)
         start = _latest(self.e["cta"], self.of(Event.CTA_STARTED), own)
         self.edges.bind(np.where(before >= 0, before, start), own)

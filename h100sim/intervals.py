@@ -81,7 +81,7 @@ SHARED_OFFSET_MASK = (1 << 24) - 1
 
 def waits(trace: Trace) -> np.ndarray:
     """Return the waits of all warps (WAIT_INTERVAL). A repeated BLOCKED without RESUMED continues the same wait."""
-    rows = _rows_of(trace, Event.BLOCKED, Event.RESUMED)
+    rows = trace.rows_of(Event.BLOCKED, Event.RESUMED)
     e = trace.events[rows]
     keys = (e["a"], e["b"], e["pc"], e["mask"], e["warp"])
     order = np.lexsort((rows, *keys))
@@ -136,7 +136,7 @@ def wgmmas(trace: Trace) -> np.ndarray:
 
 def mbarriers(trace: Trace) -> np.ndarray:
     """Return every mbarrier that was initialised (MBARRIER_INFO), in the order of their inits."""
-    rows = _rows_of(trace, Event.MBARRIER_INITIALISED)
+    rows = trace.rows_of(Event.MBARRIER_INITIALISED)
     e = trace.events[rows]
     result = np.zeros(len(rows), MBARRIER_INFO)
     result["identity"], result["cta"], result["expected"], result["event"] = e["a"], e["b"], e["c"], rows
@@ -172,10 +172,6 @@ def pack(starts: Iterable[int], ends: Iterable[int]) -> np.ndarray:
     return np.array(rows, np.int64)
 
 
-def _rows_of(trace: Trace, *kinds: Event) -> np.ndarray:
-    return np.flatnonzero(np.isin(trace.events["kind"], [int(kind) for kind in kinds]))
-
-
 def _group_numbers(sorted_keys: tuple[np.ndarray, ...]) -> np.ndarray:
     changes = np.zeros(len(sorted_keys[0]), np.int64)
     for key in sorted_keys:
@@ -184,14 +180,14 @@ def _group_numbers(sorted_keys: tuple[np.ndarray, ...]) -> np.ndarray:
 
 
 def _first_of_each_op(trace: Trace, kind: Event) -> np.ndarray:
-    rows = _rows_of(trace, kind)
+    rows = trace.rows_of(kind)
     _, first = np.unique(trace.events["op"][rows], return_index=True)
     return rows[np.sort(first)]
 
 
 def _time_of(trace: Trace, kind: Event, ops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the time and row of the last event of a kind for each operation, -1 where there is none."""
-    rows = _rows_of(trace, kind)
+    rows = trace.rows_of(kind)
     time, row = np.full(len(ops), -1, np.int64), np.full(len(ops), -1, np.int64)
     if len(rows) and len(ops):
         found = trace.events["op"][rows]

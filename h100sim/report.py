@@ -231,7 +231,8 @@ def _issue_slots(trace: Trace) -> IssueSlots | None:
     if not len(issued):
         return None
     scheduler = trace.warps["sm"][issued["warp"]].astype(np.int64) * SCHEDULERS + trace.warps["scheduler"][issued["warp"]]
-    busy = len(np.unique((scheduler << 38) + issued["time"]))
+    slots = np.sort((scheduler << 38) + issued["time"])
+    busy = 1 + int(np.count_nonzero(slots[1:] != slots[:-1]))
     alive, ends = 0, intervals.cta_ends(trace)
     for sm in np.unique(trace.ctas["sm"]):
         chosen = trace.ctas["sm"] == sm

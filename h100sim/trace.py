@@ -256,9 +256,24 @@ class KernelInfo:
         return f"{Path(source[0]).name}:{source[1]}" if source else f"line {self.lines[pc]}"
 
 
+class RowsByKind:
+    """The rows of events by their kinds: millions are sorted once and not searched for every kind anew."""
+
+    def __init__(self, kinds: np.ndarray):
+        of = kinds.astype(np.uint8)
+        self._order = np.argsort(of, kind="stable")
+        self._starts = np.concatenate(([0], np.cumsum(np.bincount(of, minlength=256))))
+
+    def of(self, *kinds: Event) -> np.ndarray:
+        """Return the rows of the given kinds, in order."""
+        rows = [self._order[self._starts[kind] : self._starts[kind + 1]] for kind in kinds]
+        return rows[0] if len(rows) == 1 else np.sort(np.concatenate(rows))
+
+
 @dataclass(repr=False)
 class Trace:
-    """The record of a run: ``events`` (dtype EVENT), ``lanes`` (n, 32) addresses, ``warps`` (WARP_INFO), ``ctas`` (CTA_INFO)."""
+    """The record of a run: ``events`` (dtype EVENT), which do not change, ``lanes`` (n, 32) addresses, ``warps`` (WARP_INFO),
+    ``ctas`` (CTA_INFO)."""
 
     kernel: KernelInfo
     events: np.ndarray
@@ -269,6 +284,7 @@ class Trace:
     texts: tuple[str, ...] = ()
     #: What the checks found; None: nobody has checked.
     hazards: tuple[Hazard, ...] | None = None
+    _by_kind: RowsByKind | None = field(default=None, init=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.events)
@@ -278,7 +294,13 @@ class Trace:
 
     def of(self, *kinds: Event) -> np.ndarray:
         """Return the events of the given kinds, in order."""
-        return self.events[np.isin(self.events["kind"], [int(k) for k in kinds])]
+        return self.events[self.rows_of(*kinds)]
+
+    def rows_of(self, *kinds: Event) -> np.ndarray:
+        """Return the rows of the events of the given kinds, in order."""
+        if self._by_kind is None:
+            self._by_kind = RowsByKind(self.events["kind"])
+        return self._by_kind.of(*kinds)
 
     def save(self, path: str | Path) -> None:
         """Write the trace as a zip of ``manifest.json`` and ``.npy`` members (never a pickle); the same trace gives the

@@ -31,6 +31,7 @@ TENSOR_CORE_BUSY = "tensor core busy"
 
 #: What a copy does until it is issued, until the engine begins with it, and until its bytes have arrived.
 _STATES = ("copy not issued yet", "TMA engine's queue", "TMA latency")
+_COLUMNS = ("warp", "blocked", "resumed", "wait", "object")
 _BY_THE_ENGINE = [int(kind) for kind in Copy if kind not in (Copy.ASYNC_STORE, Copy.ASYNC_REDUCE)]
 
 
@@ -63,10 +64,11 @@ def parts(trace: Trace, warps: Sequence[int] | None = None) -> list[Waited]:
     copies = copies[np.isin(copies["copy"], _BY_THE_ENGINE)]
     of_copy = _row_of(copies["op"], ended_by["op"])
     others = _busy_with_others(trace, found)
+    issued, started = copies["issued"].tolist(), copies["started"].tolist()
     result: list[Waited] = []
     for wait, copy, end, busy in zip(names, of_copy.tolist(), ended_by["time"].tolist(), others.tolist(), strict=True):
         if copy >= 0:
-            result.extend(_cut(wait, copies[copy], end))
+            result.extend(_cut(wait, issued[copy], started[copy], end))
         elif busy > 0:
             middle = wait.blocked + busy
             result += [wait._replace(resumed=middle, what=TENSOR_CORE_BUSY), wait._replace(blocked=middle)]
@@ -80,11 +82,13 @@ def _named(trace: Trace, found: np.ndarray) -> list[Waited]:
         int(mbarrier["identity"]): _family(intervals.mbarrier_name(trace.kernel, int(mbarrier["address"])))
         for mbarrier in intervals.mbarriers(trace)
     }
-    columns = (found[name].tolist() for name in ("warp", "blocked", "resumed", "wait", "object"))
-    return [
-        Waited(warp, blocked, resumed, _name(Wait(wait), thing, mbarriers))
-        for warp, blocked, resumed, wait, thing in zip(*columns, strict=True)
-    ]
+    names: dict[tuple[int, int], str] = {}
+    result = []
+    for warp, blocked, resumed, wait, thing in zip(*(found[name].tolist() for name in _COLUMNS), strict=True):
+        if (wait, thing) not in names:
+            names[wait, thing] = _name(Wait(wait), thing, mbarriers)
+        result.append(Waited(warp, blocked, resumed, names[wait, thing]))
+    return result
 
 
 def _name(wait: Wait, thing: int, mbarriers: dict[int, str]) -> str:
@@ -100,14 +104,13 @@ def _family(name: str) -> str:
     return re.sub(r"\[\d+\]$", "", name)
 
 
-def _cut(wait: Waited, copy: np.void, end: int) -> Iterator[Waited]:
-    """Yield the parts of a wait for a copy, which ended it at cycle ``end``."""
-    issued = int(copy["issued"])
-    started = min(max(int(copy["started"]), issued), end)
+def _cut(wait: Waited, issued: int, started: int, end: int) -> Iterator[Waited]:
+    """Yield the parts of a wait for a copy that was issued, begun with and complete at these cycles."""
+    started = min(max(started, issued), end)
     now = wait.blocked
     for state, until in zip(_STATES, (issued, started, end), strict=True):
         until = min(max(until, now), wait.resumed)
-        yield wait._replace(blocked=now, resumed=until, what=f"{wait.what}: {state}")
+        yield Waited(wait.warp, now, until, f"{wait.what}: {state}")
         now = until
     yield wait._replace(blocked=now)
 

@@ -103,9 +103,18 @@ def test_a_cta_that_never_ended_lasts_as_long_as_the_trace():
     trace = trace_of(ended, cycles=1000)
     trace.ctas["end"] = 700
     assert intervals.cta_ends(trace) == [700]
+    trace = trace_of({**ended, "kind": Event.CTA_STARTED}, cycles=1000)
     trace.ctas["end"] = 0
-    trace.events["kind"] = Event.CTA_STARTED
     assert intervals.cta_ends(trace) == [1000]
+
+
+def test_rows_of_several_kinds_come_in_the_order_of_the_trace():
+    kinds = [Event.RESUMED, Event.BLOCKED, Event.ISSUED, Event.RESUMED, Event.BLOCKED]
+    trace = trace_of(*({"time": k, "kind": kind} for k, kind in enumerate(kinds)), cycles=9)
+    assert trace.rows_of(Event.BLOCKED, Event.RESUMED).tolist() == [0, 1, 3, 4]
+    assert trace.rows_of(Event.ISSUED).tolist() == [2]
+    assert trace.rows_of(Event.EXITED).tolist() == []
+    assert trace.of(Event.RESUMED)["time"].tolist() == [0, 3]
 
 
 def test_mbarriers_have_the_names_of_the_program():
