@@ -281,6 +281,9 @@ class DeviceModel:
     memory: MemorySystem = MemorySystem()
     #: From the end of a CTA to the first instruction of the next one in its place. Measured: validate/silicon/cta_launch.json.
     cta_cycles: int = 312
+    #: From the end of a launch to the first instruction of the one that waits behind it, in nanoseconds; a quarter less where one CTA
+    #: runs. Measured: validate/silicon/launch_gap.json, less the probe's last store.
+    launch_gap_ns: int = 1_440
     #: The half of L2 on the side of each GPC, and a class of distance: an SM is far from half of the lines. Measured, of one H200:
     #: validate/silicon/l2_latency.json, the cycles of each SM. Assumed for H100.
     gpc_sides: tuple[tuple[int, int], ...] = ((0, 0), (1, 0), (1, 0), (1, 1), (0, 1), (0, 1), (0, 0), (1, 1))

@@ -78,6 +78,8 @@ class Device:
         self.model = devices.model(name)
         self.memory = GlobalMemory()
         self.heap = DeviceHeap(self.memory)
+        #: What %globaltimer reads when the next launch begins.
+        self.timer_ns = 0
 
     @property
     def name(self) -> str:
@@ -87,6 +89,10 @@ class Device:
         """Copy an array to the device."""
         array = np.ascontiguousarray(array)
         return Buffer(self, self.memory.upload(array, name=name or "buffer"), array.shape, array.dtype)
+
+    def let_pass(self, cycles: int) -> None:
+        """A launch has taken so many cycles; the next one begins when the launch overhead is over, too."""
+        self.timer_ns += cycles * 1000 // self.model.clock_mhz + self.model.launch_gap_ns
 
     def __repr__(self) -> str:
         return f"Device({self.name!r})"
@@ -192,6 +198,7 @@ class RawKernel:
             session.machine.start()
             session.machine.run()
             session.machine.keep_l2()
+            session.device.let_pass(session.machine.cycles)
         except KernelError as error:
             error.hazards = tuple(session.findings()[0])
             raise
@@ -271,6 +278,7 @@ class RawKernel:
             level,
             max_cycles or MOST_CYCLES,
             schedule,
+            start_ns=gpu.timer_ns,
         )
         kernel = self.info(launch, gpu)
         constants = self.owner.variables(gpu).constants(gpu.memory)

@@ -62,6 +62,8 @@ class Launch:
     schedule: int = 0
     #: Every how many clusters one runs (see :mod:`h100sim.representative`).
     stride: int = 1
+    #: What %globaltimer reads at cycle 0.
+    start_ns: int = 0
 
     @property
     def ctas(self) -> int:
@@ -158,8 +160,8 @@ class Machine:
             "local_bytes": local_bytes, "frame_bytes": program.linked.frame_bytes,
             "n_ctas": launch.ctas, "cluster_size": cluster, "cluster_stride": launch.stride,
             "registers_per_thread": launch.registers, "values": int(launch.values), "trace_level": launch.trace_level,
-            "clock_mhz": model.clock_mhz, "l2_half_bytes": model.memory.l2_bytes // 2, "until": launch.max_cycles,
-            "max_steps": _FOREVER, "fixed_registers": int(not self._knows_registers()),
+            "clock_mhz": model.clock_mhz, "start_ns": launch.start_ns, "l2_half_bytes": model.memory.l2_bytes // 2,
+            "until": launch.max_cycles, "max_steps": _FOREVER, "fixed_registers": int(not self._knows_registers()),
             "schedule": schedules.bits(launch.schedule), "seed": launch.schedule, "memory_seed": model.memory.seed,
             "l1_held": max(0, model.memory.l1_bytes - per_sm * (shared_size + model.limits.shared_reserved_bytes)) // 32,
         }.items():  # fmt: skip

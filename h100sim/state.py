@@ -481,6 +481,7 @@ CONTEXT = np.dtype(
         ("until", "i8"),
         ("schedule", "i8"),
         ("clock_mhz", "i8"),
+        ("start_ns", "i8"),
         ("fixed_registers", "i8"),
         ("seed", "i8"),
         # progress

@@ -161,9 +161,11 @@ def launch(
     memory: Memory | None = None,
     record_clocks: bool = False,
     read: Mapping[str, np.ndarray] | None = None,
+    times: int = 1,
     timeout_s: float = 20.0,
 ) -> GpuRun:
-    """Run an entry of a PTX text. Arrays among ``args`` are copied to the GPU and written back.
+    """Run an entry of a PTX text, ``times`` times, one launch queued behind the other. Arrays among ``args`` are copied to the GPU
+    and written back.
 
     ``args`` are those of the simulator's kernels: arrays, TensorMaps for addresses of ``memory``, bytes and numbers.
     An argument may also be a function that is given ``memory.address_of`` and returns one of these. ``record_clocks``
@@ -183,7 +185,8 @@ def launch(
     begin, end = cupy.cuda.Event(), cupy.cuda.Event()
     config = _config(driver, function, grid3, block3, cluster3, shared_mem)
     begin.record()
-    _check(driver.cuLaunchKernelEx(config, function, ctypes.addressof(pointers), 0)[0], name)
+    for _ in range(times):
+        _check(driver.cuLaunchKernelEx(config, function, ctypes.addressof(pointers), 0)[0], name)
     end.record()
     _wait(driver, name, timeout_s)
     del values

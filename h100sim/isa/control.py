@@ -63,7 +63,7 @@ def read_clock(regs, mask, ops, ctx):
     if kind == 1:
         value = c.now >> 32
     elif kind >= 3:
-        value = c.now * 1000 // c.clock_mhz
+        value = c.start_ns + c.now * 1000 // c.clock_mhz
         if kind == 5:
             value = value >> 32
     _broadcast(regs, operand(ops, 0), mask, value)

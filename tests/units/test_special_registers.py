@@ -7,6 +7,7 @@ import pytest
 
 import h100sim
 from tests.kernels import STORE_THREAD, entry, launch, zeros
+from validate.probes import silicon_results
 
 GRID, BLOCK, CLUSTER = (4, 2, 1), (8, 6, 1), (2, 1, 1)
 THREADS = 48
@@ -97,6 +98,25 @@ def test_clocks_run_on():
         out = zeros(32)
         launch(entry("u64 out", body.format(clock=clock) + STORE_THREAD), (out,))
         assert (out >= least).all() and (out < 4 * least).all(), clock
+
+
+def test_the_timer_runs_on_from_launch_to_launch():
+    read = """
+    .reg .b64 %p, %start, %end; mov.u64 %start, %globaltimer; ld.param.u64 %p, [out]; nanosleep.u32 3000; mov.u64 %end, %globaltimer;
+    st.global.v2.u64 [%p], {%start, %end};
+"""
+    device, timer = h100sim.Device("h200-sxm"), []
+    kernel = h100sim.RawModule(code=entry("u64 out", read)).get_function("kernel")
+    for _ in range(3):
+        out = zeros(2, np.uint64)
+        kernel(1, 1, (out,), device=device)
+        timer += out.tolist()
+    assert timer == sorted(timer) and timer[0] < 100
+    gaps = np.diff(timer)
+    assert (gaps[0::2] >= 3_000).all()
+    # Measured: validate/silicon/launch_gap.json, within the tail of the kernel.
+    silicon = silicon_results("launch_gap")["132 CTAs of 12 warps, 160 KB, clusters of 1"]
+    assert (silicon[0] <= gaps[1::2]).all() and (gaps[1::2] <= silicon[2] + 100).all(), gaps
 
 
 def test_ranks_in_shared_addresses():

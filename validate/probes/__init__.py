@@ -1,8 +1,8 @@
 """Hardware questions, one per file, each a small PTX kernel and what to make of its answer.
 
 A probe is a module with ``QUESTION`` (a sentence), ``SETTLES`` (where the answer is used) and ``measure(launch)``,
-which returns a dict of plain values. ``launch(ptx, name, grid, block, args, shared_mem=0, cluster=(1, 1, 1))`` runs a
-kernel, here or on a GPU, and writes arrays back in place, so the same probe asks the simulator and the silicon; an
+which returns a dict of plain values. ``launch(ptx, name, grid, block, args, shared_mem=0, cluster=(1, 1, 1), times=1)`` runs
+a kernel, here or on a GPU, and writes arrays back in place, so the same probe asks the simulator and the silicon; an
 argument that is a function is given one that tells where an array lies (for a tensor map). Results are kept in
 ``validate/silicon/<probe>.json`` with the card, the driver and the date.
 """
@@ -78,11 +78,15 @@ def _launcher(on: str) -> tuple[Launch, dict[str, Any]]:
 
         device = h100sim.Device("h200-sxm")
 
-        def launch(ptx: str, name: str, grid: Any, block: Any, args: Any, *, shared_mem: int = 0, cluster: Any = (1, 1, 1)) -> Any:
+        def launch(
+            ptx: str, name: str, grid: Any, block: Any, args: Any, *, shared_mem: int = 0, cluster: Any = (1, 1, 1), times: int = 1
+        ) -> Any:
             function = h100sim.RawModule(code=ptx).get_function(name)
             function.max_dynamic_shared_size_bytes = shared_mem
             args = [value(lambda array: device.asarray(array).address) if callable(value) else value for value in args]
-            return function(grid, block, args, shared_mem=shared_mem, cluster=cluster, device=device, checks="off")
+            for _ in range(times):
+                run = function(grid, block, args, shared_mem=shared_mem, cluster=cluster, device=device, checks="off")
+            return run
 
         return launch, {"card": "simulated h200-sxm"}
     raise UsageError(f"on must be sim or gpu, not {on}")
