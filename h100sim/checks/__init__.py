@@ -2,9 +2,8 @@
 
 from ..hazard import KINDS, Access, Hazard
 from .background import Background
-from .checker import Checker
+from .checker import Checker, compiled_functions
 from .deadlock import WaitState, explain
-from .launch import compiled_functions
 from .scrambled import ScrambledOperand, scrambled_operands
 
 __all__ = [

@@ -19,7 +19,6 @@ from .wording import MBARRIER_RULE, Words
 
 _ARRIVALS = (int(Event.MBARRIER_ARRIVED), int(Event.MBARRIER_DROPPED))
 _WAITS = (int(Event.MBARRIER_WAITED),)
-_KINDS = (*_ARRIVALS, *_WAITS, int(Event.CTA_ENDED))
 
 
 def arriving(instructions: tuple[Instruction, ...]) -> list[int]:
@@ -67,16 +66,15 @@ class Arrivals:
         self._not_fresh: set[int] = set()
         self._ended = 0
 
-    def feed(self, events: np.ndarray, first_row: int) -> None:
-        """Take the next events (EVENT), which are the rows of the trace from ``first_row`` on."""
+    def feed(self, events: np.ndarray, rows: np.ndarray) -> None:
+        """Take the next events (EVENT), which are these rows of the trace."""
         kinds = events["kind"]
-        at = np.flatnonzero(np.isin(kinds, _KINDS))
         for side, wanted in ((self._arrivals, _ARRIVALS), (self._waits, _WAITS)):
-            rows = at[np.isin(kinds[at], wanted)]
-            side.feed(events[rows], rows + first_row)
-        waits = events[at[kinds[at] == _WAITS[0]]]
+            at = np.flatnonzero(np.isin(kinds, wanted))
+            side.feed(events[at], rows[at])
+        waits = events[kinds == _WAITS[0]]
         self._not_fresh.update(waits["pc"][waits["d"] >= 0].tolist())
-        self._ended += int((kinds[at] == int(Event.CTA_ENDED)).sum())
+        self._ended += int((kinds == Event.CTA_ENDED).sum())
 
     def hazards(self, words: Words) -> list[Hazard]:
         """Return the findings, if the launch has ended."""

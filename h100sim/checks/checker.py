@@ -11,7 +11,7 @@ until its lanes act apart (:mod:`.strands`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 
@@ -26,8 +26,12 @@ from . import accesses, barriers, registers
 from . import launch as launch_module
 from . import tables as t
 from .arrivals import Arrivals
+from .choosing import Choice, choose
 from .first_reads import FirstReads
 from .reading import COPIES, FOOTPRINTS_MAX, Footprint, reading_of
+from .registers import follow
+from .shadow import close_shared, new_entry, touch_lanes, touch_operands, touch_rows
+from .strands import lanes_in_conflict
 from .wording import Words, hazards_of, register_hazards
 
 _HANDLERS = {
@@ -63,6 +67,18 @@ _HANDLERS = {
 _CONTESTED = (t.STRICT_WAR, t.STRICT_INIT)
 
 
+def compiled_functions(opcodes: Collection[str]) -> list[Callable]:
+    """Return the compiled functions that checking a kernel with these opcodes calls."""
+    found: list[Callable] = [choose, new_entry, touch_lanes, close_shared]
+    if any(opcode.startswith("cp.async.bulk") for opcode in opcodes):
+        found.append(touch_rows)
+    if any(opcode.startswith("wgmma") for opcode in opcodes):
+        found += [touch_operands, follow]
+    if any(opcode.startswith(("ld.", "st.")) and "shared" in opcode for opcode in opcodes):
+        found.append(lanes_in_conflict)
+    return found
+
+
 class Checker:
     """Checks one launch. What breaks a contested rule is a warning where ``mode`` is "on", a hazard where it is "strict";
     ``unwritten``: reads of registers that nothing writes.
@@ -93,8 +109,7 @@ class Checker:
         self._handlers[int(Event.ISSUED)] = _issued
         self._handlers[int(Event.TMA_ISSUED)] = _copy_issued
         self._handlers[int(Event.CTA_STARTED)] = self._cta_started
-        self._is_kind = _lookup([*_HANDLERS, Event.TMA_ISSUED, Event.CTA_STARTED])
-        self._is_register_kind = _lookup(registers.KINDS)
+        self._choice = Choice(text, [*_HANDLERS, Event.TMA_ISSUED, Event.CTA_STARTED], registers.KINDS)
         self._times: dict[int, int] = {}
         self._places = np.zeros(0, CTA_INFO)
         self.events = 0
@@ -105,23 +120,22 @@ class Checker:
         ``lanes``: the rows of addresses from ``lanes_start`` on that MEMORY events of this chunk name; ``warps``,
         ``ctas``: WARP_INFO and CTA_INFO of the launch, filled for those that have started.
         """
-        rows = np.arange(self.events, self.events + len(events))
+        first = self.events
         self.events += len(events)
-        kinds, issued = events["kind"], events["kind"] == Event.ISSUED
-        # A full mask cannot be a part of the warp, so such instructions matter only for cp.async.
-        partial = events["mask"] != 0xFFFFFFFF
-        pcs, text = events["pc"], self.text
-        wanted = self._is_kind[kinds] | (issued & (text.is_issue[pcs] | (text.is_aligned[pcs] & partial)))
-        self._find_footprints(events)
+        wanted, touching = self._choice.of(events)
+        chosen = events[wanted]
+        self._find_footprints(chosen)
         self.launch.lanes, self.launch.lanes_start = lanes, lanes_start
         self._places = ctas
-        chosen = events[wanted]
         columns = [chosen[name].tolist() for name in EVENT.names or ()]
         launch, handlers = self.launch, self._handlers
-        for e in map(_happening, zip(*columns, rows[wanted].tolist(), strict=True)):
+        for e in map(_happening, zip(*columns, (wanted + first).tolist(), strict=True)):
             handlers[e[1]](launch, e)
-        self._feed_registers(events, rows)
-        self.arrivals.feed(events, self.events - len(events))
+        if len(touching):
+            self._feed_registers(events, touching, first)
+        for cta in chosen["cta"][chosen["kind"] == Event.CTA_ENDED].tolist():
+            self.registers.forget(range(cta * self.launch.warps_per_cta, (cta + 1) * self.launch.warps_per_cta))
+        self.arrivals.feed(chosen, wanted + first)
         self.first_reads.feed(events, self.events - len(events))
 
     def _cta_started(self, launch: launch_module.Launch, e: launch_module.Happening) -> None:
@@ -155,18 +169,12 @@ class Checker:
         what = f"{words.opcode(pc)} at {words.kernel.place(pc)}"
         return replace(hazard, fix=f"give {what} and the acquire that reads it a scope that holds both CTAs")
 
-    def _feed_registers(self, events: np.ndarray, rows: np.ndarray) -> None:
-        if not self.registers.uses.names or not len(events):
-            return
-        kinds, issued = events["kind"], events["kind"] == Event.ISSUED
-        wanted = self._is_register_kind[kinds] & (~issued | (self.text.is_touching[events["pc"]] & (events["mask"] != 0)))
-        self.registers.feed(events[wanted], rows[wanted])
-        for row in self.registers.found[: int(self.registers.count[0]), 5]:
-            if rows[0] <= row <= rows[-1]:
-                self._times[int(row)] = int(events["time"][row - rows[0]])
-        per_cta = self.launch.warps_per_cta
-        for cta in events["cta"][kinds == Event.CTA_ENDED]:
-            self.registers.forget(list(range(int(cta) * per_cta, (int(cta) + 1) * per_cta)))
+    def _feed_registers(self, events: np.ndarray, touching: np.ndarray, first: int) -> None:
+        before = int(self.registers.count[0])
+        self.registers.feed(events, touching, first)
+        for row in self.registers.found[before : int(self.registers.count[0]), 5].tolist():
+            if row >= first:
+                self._times[row] = int(events["time"][row - first])
 
     def _find_footprints(self, events: np.ndarray) -> None:
         """Find, for every new wgmma operand in shared memory, which granules it covers."""
@@ -237,9 +245,3 @@ def is_transposed(instruction: Instruction, which: int) -> bool:
     transposes = trailing[-1:] if in_registers else trailing[-2:]
     position = 0 if in_registers else which
     return bool(transposes[position]) if len(transposes) > position else False
-
-
-def _lookup(kinds: Iterable[int]) -> np.ndarray:
-    table = np.zeros(256, bool)
-    table[[int(kind) for kind in kinds]] = True
-    return table

@@ -7,7 +7,6 @@ operation until it is known to be over, so memory is bounded by what runs at the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,9 +15,8 @@ import numpy as np
 from ..native import data_address
 from . import tables as t
 from .clocks import WARPS, Clock
-from .registers import follow
 from .shadow import addresses_of, close_shared, drop, find, new_entry, touch_lanes, touch_operands, touch_rows
-from .strands import CELLS, Lanes, Strand, lanes_in_conflict
+from .strands import CELLS, Lanes, Strand
 
 if TYPE_CHECKING:
     from .reading import Reading
@@ -39,18 +37,6 @@ PC_SCOPE = 12
 
 
 _ALL_LANES = 0xFFFFFFFF
-
-
-def compiled_functions(opcodes: Collection[str]) -> list[Callable]:
-    """Return the compiled functions that checking a kernel with these opcodes calls."""
-    found: list[Callable] = [new_entry, touch_lanes, close_shared]
-    if any(opcode.startswith("cp.async.bulk") for opcode in opcodes):
-        found.append(touch_rows)
-    if any(opcode.startswith("wgmma") for opcode in opcodes):
-        found += [touch_operands, follow]
-    if any(opcode.startswith(("ld.", "st.")) and "shared" in opcode for opcode in opcodes):
-        found.append(lanes_in_conflict)
-    return found
 
 
 class Happening(NamedTuple):

@@ -31,7 +31,7 @@ from .waits import untested_waits
 COPIES = PC_CP_COPY | PC_CP_COMMIT | PC_CP_WAIT | PC_CP_WAIT_ALL
 
 #: Instructions whose issue matters although they have no event of their own.
-_ISSUES = COPIES | PC_CP_ARRIVE | PC_SYNC
+ISSUES = COPIES | PC_CP_ARRIVE | PC_SYNC
 
 #: Operands of wgmma whose bytes are remembered, and kernels that are.
 FOOTPRINTS_MAX, KERNELS_MAX = 1 << 14, 16
@@ -52,20 +52,15 @@ class Footprint(NamedTuple):
 
 @dataclass(frozen=True)
 class Reading:
-    """``flags`` (PC_), ``counts`` of waits and member masks (``members``) by instruction; ``is_issue`` marks those whose
-    issue matters, ``is_aligned`` those with .aligned, ``is_touching`` those that touch registers of wgmmas (``uses``), each
-    with a False behind the last for events without an instruction; ``arrivals`` and ``waits`` are the
-    instructions that arrive on mbarriers and that test them.
-    ``footprints``: what a wgmma's operand covers, by instruction, operand and descriptor."""
+    """``flags`` (PC_), ``counts`` of waits and member masks (``members``) by instruction; ``uses`` of the registers of wgmmas;
+    ``arrivals`` and ``waits`` are the instructions that arrive on mbarriers and that test them; ``footprints``: what a wgmma's
+    operand covers, by instruction, operand and descriptor."""
 
     instructions: tuple[Instruction, ...]
     flags: list[int]
     counts: list[int]
     members: list[int]
     uses: registers.Uses
-    is_issue: np.ndarray
-    is_aligned: np.ndarray
-    is_touching: np.ndarray
     arrivals: frozenset[int]
     waits: frozenset[int]
     footprints: dict[tuple[int, int, int], Footprint] = field(default_factory=dict)
@@ -96,9 +91,6 @@ def _read(instructions: tuple[Instruction, ...]) -> Reading:
         [_wait_count(i) for i in instructions],
         [_members(i) for i in instructions],
         uses,
-        np.array([*(f & _ISSUES != 0 for f in flags), False], bool),
-        np.array([*(f & PC_ALIGNED != 0 for f in flags), False], bool),
-        np.append(uses.touching, False),
         frozenset(arriving(instructions)),
         frozenset(waiting(instructions)),
     )

@@ -9,13 +9,14 @@ such programs the values of program order, as ptxas does (it inserts waits), so 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
-from ..native import entry, inner
+from ..native import data_address, entry, inner, record
 from ..ptx.module import Address, Imm, Instruction, Operand, Pair, Reg, Vector
-from ..trace import Event
+from ..trace import EVENT, Event
 
 #: Instructions without a destination register: all their operands are read.
 _NO_DESTINATION = frozenset(
@@ -194,23 +195,21 @@ class RegisterState:
         self.found = np.zeros((FOUND_MAX, FOUND_COLUMNS), np.int64)
         self.count = np.zeros(1, np.int64)
 
-    def feed(self, events: np.ndarray, rows: np.ndarray) -> None:
-        """Check events (EVENT) at ``rows`` of the trace: those of :data:`KINDS`, ISSUED only where it touches."""
-        if not len(events):
-            return
-        warps = np.unique(events["warp"])
-        slot_of = np.zeros(int(warps.max()) + 1, np.int64)
+    def feed(self, events: np.ndarray, touching: np.ndarray, first: int) -> None:
+        """Check the events (EVENT) of a chunk at the rows ``touching``: those of :data:`KINDS`, ISSUED only where it touches.
+        ``first``: the chunk's first row in the trace."""
+        warps = np.unique(events["warp"][touching])
+        slot_of = np.zeros(int(warps[-1]) + 1, np.int64)
         for warp in warps:
             slot_of[warp] = self._slot(int(warp))
-        columns = [events[name].astype(np.int64) for name in ("kind", "warp", "pc", "cta", "time", "mask", "a", "c", "d")]
         u = self.uses
         follow(
-            np.stack([*columns, rows], axis=1), slot_of, self.registers, self.warps, self.ends,
+            data_address(events), touching, first, slot_of, self.registers, self.warps, self.ends,
             u.starts, u.registers, u.roles,
             u.is_wgmma, u.shapes, u.reads_d, self.found, self.count,
         )  # fmt: skip
 
-    def forget(self, warps: list[int]) -> None:
+    def forget(self, warps: Iterable[int]) -> None:
         """The warps have ended."""
         for warp in warps:
             if (slot := self.slots.pop(warp, None)) is not None:
@@ -231,89 +230,94 @@ class RegisterState:
         return slot
 
 
+#: The event at an address.
+_event = record(EVENT)
+_EVENT_BYTES = EVENT.itemsize
+
+
 @inner
-def _find(found, count, code, register, first, pc_first, second):
-    """Add a finding of an event (``second``) about what the register's record says (``first``)."""
+def _find(found, count, code, register, first, pc_first, second, row):
+    """Add a finding of the event ``second`` at a row of the trace about what the register's record says (``first``)."""
     for k in range(count[0]):
         f = found[k]
-        if f[0] == code and f[3] == pc_first and f[8] == second[2]:
-            if f[13] != second[9]:
+        if f[0] == code and f[3] == pc_first and f[8] == second.pc:
+            if f[13] != row:
                 f[12] += 1
-                f[13] = second[9]
+                f[13] = row
             return
     if count[0] >= found.shape[0]:
         return
     f = found[count[0]]
     count[0] += 1
     f[0], f[1] = code, register
-    f[2], f[3], f[4], f[5], f[6] = second[1], pc_first, second[3], first, -1
-    f[7], f[8], f[9], f[10], f[11] = second[1], second[2], second[3], second[9], second[4]
-    f[12], f[13] = 1, second[9]
+    f[2], f[3], f[4], f[5], f[6] = second.warp, pc_first, second.cta, first, -1
+    f[7], f[8], f[9], f[10], f[11] = second.warp, second.pc, second.cta, row, second.time
+    f[12], f[13] = 1, row
 
 
 @entry(
-    "int64[:, :]", "int64[:]", "int32[:, :, :]", "int64[:, :]", "int64[:, :]", "int64[:]", "int64[:]", "int64[:]", "bool[:]", "int64[:]",
-    "bool[:]", "int64[:, :]", "int64[:]",
+    "int64", "int32[:]", "int64", "int64[:]", "int32[:, :, :]", "int64[:, :]", "int64[:, :]", "int64[:]", "int64[:]", "int64[:]", "bool[:]",
+    "int64[:]", "bool[:]", "int64[:, :]", "int64[:]",
 )  # fmt: skip
-def follow(events, slot_of, registers, warps, ends, starts, numbers, roles, is_wgmma, shapes, reads_d, found, count):
-    for i in range(events.shape[0]):
-        e = events[i]
-        kind, slot, pc = e[0], slot_of[e[1]], e[2]
+def follow(events, rows, first, slot_of, registers, warps, ends, starts, numbers, roles, is_wgmma, shapes, reads_d, found, count):
+    for i in range(rows.shape[0]):
+        e, row = _event(events + rows[i] * _EVENT_BYTES), first + rows[i]
+        kind, slot, pc = e.kind, slot_of[e.warp], e.pc
         w, table = warps[slot], registers[slot]
         if kind == _ISSUED:
-            if e[5] != 0 and not is_wgmma[pc]:
+            if not is_wgmma[pc]:
                 for k in range(starts[pc], starts[pc + 1]):
                     if roles[k] == _COPIED_TO:
                         for column in range(_COLUMNS):
                             table[numbers[k], column] = table[numbers[k - 1], column]
                     elif roles[k] != _COPIED_FROM:
-                        _touch(table, w, numbers[k], roles[k], e, found, count)
+                        _touch(table, w, numbers[k], roles[k], e, row, found, count)
         elif kind == _WGMMA_ISSUED:
-            reads = reads_d[pc] or e[8] == 1
+            reads = reads_d[pc] or e.d == 1
             for k in range(starts[pc], starts[pc + 1]):
-                _multiply(table, w, numbers[k], roles[k], e, shapes[pc], reads, found, count)
+                _multiply(table, w, numbers[k], roles[k], e, row, shapes[pc], reads, found, count)
             for k in range(starts[pc], starts[pc + 1]):
                 r = table[numbers[k]]
-                r[_PENDING_D if roles[k] == 2 else _PENDING_A] = e[7] + 1
-                r[_WGMMA_PC], r[_WGMMA_EVENT] = pc, e[9]
+                r[_PENDING_D if roles[k] == 2 else _PENDING_A] = e.c + 1
+                r[_WGMMA_PC], r[_WGMMA_EVENT] = pc, row
                 if roles[k] == 2:
                     r[_WRITTEN], r[_SHAPE], r[_SHAPE_EPOCH] = 1, shapes[pc], w[_FENCES]
         elif kind == _FENCED:
             w[_FENCES] += 1
         elif kind == _COMMITTED:
-            if e[7] >= 0:
-                w[_END] = e[7] + 1
-            ends[slot, e[6] % _RING] = w[_END]
-        elif kind == _WAITED and e[6] >= 0:
-            w[_DONE] = max(w[_DONE], ends[slot, e[6] % _RING])
+            if e.c >= 0:
+                w[_END] = e.c + 1
+            ends[slot, e.a % _RING] = w[_END]
+        elif kind == _WAITED and e.a >= 0:
+            w[_DONE] = max(w[_DONE], ends[slot, e.a % _RING])
     return 0
 
 
 @inner
-def _touch(table, w, register, role, e, found, count):
+def _touch(table, w, register, role, e, row, found, count):
     """An ordinary instruction reads or writes a register."""
     r = table[register]
     if r[_PENDING_D] > w[_DONE]:
-        _find(found, count, PENDING_ACCUMULATOR, register, r[_WGMMA_EVENT], r[_WGMMA_PC], e)
+        _find(found, count, PENDING_ACCUMULATOR, register, r[_WGMMA_EVENT], r[_WGMMA_PC], e, row)
     elif role == 2 and r[_PENDING_A] > w[_DONE]:
-        _find(found, count, PENDING_FRAGMENT, register, r[_WGMMA_EVENT], r[_WGMMA_PC], e)
-    r[_EPOCH], r[_TOUCHED_PC], r[_TOUCHED_EVENT] = w[_FENCES], e[2], e[9]
+        _find(found, count, PENDING_FRAGMENT, register, r[_WGMMA_EVENT], r[_WGMMA_PC], e, row)
+    r[_EPOCH], r[_TOUCHED_PC], r[_TOUCHED_EVENT] = w[_FENCES], e.pc, row
     if role == 2:
         r[_WRITTEN] = 1
 
 
 @inner
-def _multiply(table, w, register, role, e, shape, reads, found, count):
+def _multiply(table, w, register, role, e, row, shape, reads, found, count):
     """A wgmma uses a register as accumulator (role 2) or fragment (role 1)."""
     r = table[register]
     if r[_EPOCH] == w[_FENCES]:
-        _find(found, count, MISSING_FENCE, register, r[_TOUCHED_EVENT], r[_TOUCHED_PC], e)
+        _find(found, count, MISSING_FENCE, register, r[_TOUCHED_EVENT], r[_TOUCHED_PC], e, row)
     elif w[_FENCES] == 0:
-        _find(found, count, MISSING_FENCE, register, -1, -1, e)
+        _find(found, count, MISSING_FENCE, register, -1, -1, e, row)
     if role == 2:
         if r[_SHAPE] > 0 and r[_SHAPE] != shape and r[_SHAPE_EPOCH] == w[_FENCES]:
-            _find(found, count, OTHER_SHAPE, register, r[_WGMMA_EVENT], r[_WGMMA_PC], e)
+            _find(found, count, OTHER_SHAPE, register, r[_WGMMA_EVENT], r[_WGMMA_PC], e, row)
         if reads and r[_WRITTEN] == 0:
-            _find(found, count, UNINITIALISED_ACCUMULATOR, register, -1, -1, e)
+            _find(found, count, UNINITIALISED_ACCUMULATOR, register, -1, -1, e, row)
     elif r[_PENDING_D] > w[_DONE]:
-        _find(found, count, PENDING_ACCUMULATOR, register, r[_WGMMA_EVENT], r[_WGMMA_PC], e)
+        _find(found, count, PENDING_ACCUMULATOR, register, r[_WGMMA_EVENT], r[_WGMMA_PC], e, row)
