@@ -44,8 +44,11 @@ def load(path: Path) -> int | None:
     except FileNotFoundError:
         return None
     name, _, digest = head.decode(errors="replace").rpartition(" ")
-    if digest != hashlib.sha256(code).hexdigest():
-        return None
+    return link(name, code) if digest == hashlib.sha256(code).hexdigest() else None
+
+
+def link(name: str, code: bytes) -> int:
+    """Return the address of the function ``name`` of an object file, for as long as the process lives."""
     from llvmlite import binding
 
     if any(b"\0" + prefix.encode() in code for _, prefix in _HELPERS):
@@ -53,7 +56,7 @@ def load(path: Path) -> int | None:
     engine = _engine()
     engine.add_object_file(binding.ObjectFileRef.from_data(code))
     engine.finalize_object()
-    return engine.get_function_address(name) or None
+    return engine.get_function_address(name)
 
 
 @cache

@@ -198,7 +198,7 @@ class Entry(Deferred):
     def address(self) -> int:
         return _address(self.py_func, self._compile)
 
-    def _compile(self) -> Any:
+    def _compile(self) -> tuple[str, bytes]:
         names, taken = [], []
         for k, parameter in enumerate(self.parameters):
             sizes = [f"n{k}_{axis}" for axis in range(parameter.count(":"))]
@@ -209,7 +209,7 @@ class Entry(Deferred):
         space: dict[str, Any] = {"function": self, "array_at": array_at, "__name__": self.__module__}
         space |= {name: getattr(np, name) for name in {p.partition("[")[0] for p in self.parameters}}
         exec(text, space)
-        return _compiling().callback(space[self.__name__], types.int64(*[types.int64] * len(names)))
+        return _compiling().callback(space[self.__name__], types.int64(*[types.int64] * len(names)), "none")
 
 
 def _by_type(dispatcher: Any) -> Any:
@@ -261,29 +261,36 @@ def _has_locators() -> bool:
 
 
 _addresses: dict[Callable, int] = {}
-#: What must not be collected as long as its machine code is called.
-_compiled: list[Any] = []
 
 
-def _address(function: Callable, compile_now: Callable[[], Any]) -> int:
-    """Return the address of a function's machine code, from its file or made by Numba (a ``CFunc``) and then kept there."""
+def _address(function: Callable, compile_now: Callable[[], tuple[str, bytes]]) -> int:
+    """Return the address of a function's machine code, from its file or made by Numba (a name and an object file) and then kept
+    there."""
     if function not in _addresses:
         path = object_file(function)
         address = machine_code.load(path)
         if address is None:
             _teach_numba()
-            made = compile_now()
-            _compiled.append(made)
-            address = made.address
+            name, code = compile_now()
             if is_unchanged(function.__code__.co_filename):
-                machine_code.save(path, made.native_name, made._library.serialize_using_object_code()[2][0])
+                machine_code.save(path, name, code)
+            address = machine_code.link(name, code)
         _addresses[function] = address
     return _addresses[function]
 
 
+#: Modules whose functions with the instruction signature are loops over lanes or elements.
+_LOOPS = {
+    f"{__package__}.isa.lane": "lanes",
+    f"{__package__}.numerics.tensor_core": "elements",
+    f"{__package__}.units.tensor_core": "elements",
+}
+
+
 def address_of(function: Callable) -> int:
     """Compile a plain Python function to the instruction signature and return its address; it stays alive for the process."""
-    return _address(function, lambda: _compiling().callback(function, types.int64(*[types.int64] * 4)))
+    loops = _LOOPS.get(function.__module__, "none")
+    return _address(function, lambda: _compiling().callback(function, types.int64(*[types.int64] * 4), loops))
 
 
 @intrinsic

@@ -11,7 +11,7 @@ from numba.core.typing.templates import Signature
 
 def entered(function: Callable, **options: bool) -> Any:
     """Return Numba's dispatcher for a function that Python calls."""
-    settings: Any = {"cache": True, **options}
+    settings: Any = {"cache": True, "error_model": "numpy", **options}
     return numba.njit(**settings)(function)
 
 
@@ -20,6 +20,7 @@ def linked(function: Callable) -> Any:
     return entered(function)
 
 
-def callback(function: Callable, signature: Signature) -> Any:
-    """Compile a function that is called through its address, which the result has."""
-    return numba.cfunc(signature)(function)
+def callback(function: Callable, signature: Signature, loops: str) -> tuple[str, bytes]:
+    """Compile a function that is called through its address: return its name and an object file."""
+    made: Any = numba.cfunc(signature, error_model="numpy")(function)
+    return made.native_name, made._library.serialize_using_object_code()[2][0]

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..native import cgutils, intrinsic, ir, types
 
-__all__ = ["load32", "load64", "merge32", "merge64", "row", "scratch", "store32", "store64", "warp_size"]
+__all__ = ["choose", "load32", "load64", "merge32", "merge64", "row", "scratch", "store32", "store64"]
 
 
 @intrinsic
@@ -36,37 +36,27 @@ def scratch(typingctx):
     """Return a pointer to 256 bytes of the caller's stack: room for one row."""
 
     def codegen(context, builder, signature, args):
-        pointer = cgutils.alloca_once(builder, ir.ArrayType(ir.IntType(8), 256))
+        with builder.goto_entry_block():
+            pointer = builder.alloca(ir.ArrayType(ir.IntType(8), 256))
         pointer.align = 64
         return builder.bitcast(pointer, cgutils.voidptr_t)
 
     return types.voidptr(), codegen
 
 
-@intrinsic
-def warp_size(typingctx):
-    """Return 32, which the compiler does not know.
-
-    If it did, it would unroll short loops over the lanes before it tries to vectorise them, and then not try.
-    """
-
-    def codegen(context, builder, signature, args):
-        class VolatileLoad(ir.LoadInstr):  # type: ignore[name-defined]
-            """A load whose value the compiler may not guess."""
-
-            def descr(self, buf):
-                pointer = self.operands[0]
-                buf.append(f"load volatile {self.type}, {pointer.type} {pointer.get_reference()}, align 8\n")
-
-        pointer = cgutils.alloca_once_value(builder, ir.Constant(ir.IntType(64), 32))
-        return builder._insert(VolatileLoad(builder.block, pointer)) or builder.block.instructions[-1]
-
-    return types.int64(), codegen
-
-
 def _element(builder, width: int, args):
     """Return the address of element ``args[1]`` of a row of integers."""
     return builder.gep(builder.bitcast(args[0], ir.IntType(width).as_pointer()), [args[1]])
+
+
+@intrinsic
+def choose(typingctx, condition, yes, no):
+    """Return one of two integers of a type. (What Python writes with ``if`` becomes a load from one of two places.)"""
+
+    def codegen(context, builder, signature, args):
+        return builder.select(*args)
+
+    return yes(types.boolean, yes, yes), codegen
 
 
 def _unsigned(width: int) -> Any:
@@ -97,23 +87,39 @@ def _store(width: int):
 
 
 def _merge(bits_of_element: int):
-    """Copy the active lanes of a scratch row to a row, ``start`` elements after its beginning: one vector select."""
+    """Copy the active lanes of a scratch row to a row, ``start`` elements after its beginning: mostly all, in whole vectors."""
 
     @intrinsic
     def merge(typingctx, target, start, source, active):
         def codegen(context, builder, signature, args):
             target, start, source, active = args
             width = 256 // bits_of_element
-            chunk, bits = ir.VectorType(ir.IntType(bits_of_element), width), ir.IntType(width)
-            for lane in range(0, 32, width):
-                index = builder.add(start, start.type(lane))
-                place = builder.bitcast(_element(builder, bits_of_element, (target, index)), chunk.as_pointer())
-                scratch = _element(builder, bits_of_element, (source, start.type(lane)))
-                new = builder.load(builder.bitcast(scratch, chunk.as_pointer()), align=32)
-                old = builder.load(place, align=bits_of_element // 8)
-                few = builder.trunc(builder.lshr(active, active.type(lane)), bits)
-                lanes = builder.bitcast(few, ir.VectorType(ir.IntType(1), width))
-                builder.store(builder.select(lanes, new, old), place, align=bits_of_element // 8)
+            chunk = ir.VectorType(ir.IntType(bits_of_element), width)
+
+            def copy(lanes_from):
+                for lane in range(0, 32, width):
+                    index = builder.add(start, start.type(lane))
+                    place = builder.bitcast(_element(builder, bits_of_element, (target, index)), chunk.as_pointer())
+                    scratch = _element(builder, bits_of_element, (source, start.type(lane)))
+                    new = builder.load(builder.bitcast(scratch, chunk.as_pointer()), align=32)
+                    if lanes_from is not None:
+                        old = builder.load(place, align=bits_of_element // 8)
+                        new = builder.select(lanes_from(lane), new, old)
+                    builder.store(new, place, align=bits_of_element // 8)
+
+            def lanes_from(lane):
+                # Tests of a bit each: from bits to a vector of booleans there is no instruction.
+                tested = builder.and_(everywhere, chunk([1 << (lane + k) for k in range(width)]))
+                return builder.icmp_unsigned("!=", tested, chunk([0] * width))
+
+            with builder.if_else(builder.icmp_unsigned("==", active, active.type(0xFFFFFFFF))) as (all_lanes, some_lanes):
+                with all_lanes:
+                    copy(None)
+                with some_lanes:
+                    nothing, first = ir.Constant(chunk, ir.Undefined), ir.VectorType(ir.IntType(32), width)([0] * width)
+                    bits = builder.zext(active, chunk.element) if bits_of_element > 32 else active
+                    everywhere = builder.shuffle_vector(builder.insert_element(nothing, bits, ir.IntType(32)(0)), nothing, first)
+                    copy(lanes_from)
             return context.get_dummy_value()
 
         return types.void(types.voidptr, types.int64, types.voidptr, types.uint32), codegen
@@ -151,8 +157,8 @@ def plain_rows(regs: np.ndarray) -> dict:
 
     return {
         "row": lambda _regs, ops, k: regs[int(ops[k]) : len(regs) & -8],
-        "warp_size": lambda: 32,
         "scratch": lambda: np.zeros(256, np.uint8),
+        "choose": lambda condition, yes, no: yes if condition else no,
         "load32": load(np.uint32),
         "load64": load(np.uint64),
         "store32": store(np.uint32),

@@ -23,7 +23,7 @@ _NUMERICS = (
     "special_functions",
 )
 _NAMES = "abcdefghijklmnop"
-_ACCESSORS = ("load32", "load64", "merge32", "merge64", "row", "scratch", "store32", "store64", "warp_size")
+_ACCESSORS = ("choose", "load32", "load64", "merge32", "merge64", "row", "scratch", "store32", "store64")
 
 
 @cache
@@ -160,7 +160,7 @@ def _lane_lines(
     for k, slot in enumerate(targets):
         lines += _prepare(k, slot)
     lines.append("active = uint32(mask)")
-    lines.append(f"for lane in range({'32' if serial else 'warp_size()'}):")
+    lines.append("for lane in range(32):")
     inner = ["if active >> uint32(lane) & uint32(1) == uint32(0):", "    continue"] if serial else []
     for name, slot in zip(_NAMES, sources, strict=False):
         inner += _read_lines(slot, name)

@@ -82,7 +82,7 @@ def _unpack(op: Opcode, width: int) -> Operation:
 @lane_instruction("selp.[b16|b32|b64|u16|u32|u64|s16|s32|s64|f32|f64]")
 def selp(op: Opcode) -> Operation:
     """d = c ? a : b."""
-    body = f"{_raw(op.type, 'a')} if c else {_raw(op.type, 'b')}"
+    body = f"choose(c, {_raw(op.type, 'a')}, {_raw(op.type, 'b')})"
     return Operation((f"b{width_of_type(op.type)}",), (op.type, op.type, "pred"), (body,), "alu")
 
 
@@ -94,5 +94,5 @@ def slct(op: Opcode) -> Operation:
     """d = c >= 0 ? a : b; -0.0 counts as 0 and NaN selects b."""
     chosen, control = op.parts[-2], op.parts[-1]
     condition = "flush32(c) >= float32(0)" if op.has("ftz") else "c >= 0"
-    body = f"{_raw(chosen, 'a')} if {condition} else {_raw(chosen, 'b')}"
+    body = f"choose({condition}, {_raw(chosen, 'a')}, {_raw(chosen, 'b')})"
     return Operation((f"b{width_of_type(chosen)}",), (chosen, chosen, control), (body,), "alu")
