@@ -18,28 +18,38 @@ def meeting_points(function: Function) -> list[int]:
     """
     code = function.instructions
     n = len(code)
-    leaders = {0} | set(function.labels.values())
-    leaders |= {i + 1 for i, instruction in enumerate(code) if instruction.base in _ENDS_OF_BLOCKS}
-    starts = sorted(x for x in leaders if x < n)
-    lasts = [*(start - 1 for start in starts[1:]), n - 1]
+    blocks = basic_blocks(function)
+    starts, lasts = [start for start, _ in blocks], [after - 1 for _, after in blocks]
     block_of = {start: k for k, start in enumerate(starts)}
     end = len(starts)
     returns = any(i.base == "ret" for i in code) or not code or code[-1].base not in ("bra", "exit", "trap")
     before: dict[int, list[int]] = {k: [] for k in range(end + 1)}
-    for k, last in enumerate(lasts[: len(starts)]):
-        for target in _successors(function, code[last], last, returns):
+    for k, last in enumerate(lasts):
+        for target in successors(function, last, returns):
             before[block_of.get(target, end)].append(k)
     dominators = immediate_dominators(before, end)
     result = [-1] * n
-    for k, last in enumerate(lasts[: len(starts)]):
+    for k, last in enumerate(lasts):
         join = dominators.get(k, k)
         if join != k:
             result[last] = starts[join] if join != end else n
     return result
 
 
-def _successors(function: Function, instruction: Instruction, at: int, returns: bool) -> list[int]:
-    """Return the instructions that may follow the last one of a block; the number of instructions is the end."""
+def basic_blocks(function: Function) -> list[tuple[int, int]]:
+    """Return the first instruction of every basic block and the one behind its last, in the order of the text."""
+    code = function.instructions
+    n = len(code)
+    leaders = {0} | set(function.labels.values())
+    leaders |= {i + 1 for i, instruction in enumerate(code) if instruction.base in _ENDS_OF_BLOCKS}
+    starts = sorted(x for x in leaders if x < n)
+    return list(zip(starts, [*starts[1:], n][: len(starts)], strict=True))
+
+
+def successors(function: Function, at: int, returns: bool = True) -> list[int]:
+    """Return the instructions that may follow one that ends a block; the number of instructions is the end. ``returns``: lanes that
+    ``exit`` do not come to it, since others return."""
+    instruction = function.instructions[at]
     found = []
     if instruction.base == "bra":
         target = instruction.operands[0]

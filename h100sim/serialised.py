@@ -1,11 +1,14 @@
-"""Functions whose accumulators live in memory, as compilers leave them without optimisation (nvcc -G, -Xcicc -O0).
+"""Functions that touch registers of wgmmas which they have not waited for: ``ptxas`` injects the waits, and so it is done here.
 
-There each wgmma is fed from the stack and its result stored right behind it, long before the wgmma.wait_group of the text.
-``ptxas`` sees that and serialises the wgmmas of the function: a fence in front of each, a wait behind it. So it is done here.
-Accumulators that stay in registers are left as they are written, and the checks say what is missing.
+Compilers leave accumulators in memory without optimisation (nvcc -G, -Xcicc -O0): each wgmma is fed from the stack and its result
+stored right behind it, long before the wgmma.wait_group of the text. There a fence goes in front of each wgmma, a commit and a wait
+behind it, and nobody is to blame.
 
-Measured: ptxas 13.0 on such code, its messages C7519 ("warpgroup.arrive is injected") and C7520 ("wgmma.mma_async instructions
-are serialized").
+In other functions (Triton adds up partial sums of fp8 in this way) the wait behind each wgmma leaves no event, so the checks still say
+what is missing in the text; the values are those of a GPU.
+
+Measured: ptxas 13.0 on such code, its messages C7514, C7520 ("wgmma.mma_async instructions are serialized"), C7517
+("warpgroup.wait is injected") and C7519 ("warpgroup.arrive is injected").
 """
 
 from __future__ import annotations
@@ -13,21 +16,25 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import accumulate
 
+from .pending import touches_pending
 from .ptx.module import Function, Imm, Instruction, Label, Operand, Reg, Vector
+from .ptx.roles import is_multiply
 from .ptx.types import split_opcode
+
+#: An opcode that no text has: wait for all wgmmas that were issued, and leave no event.
+INJECTED_WAIT = "wgmma.wait_group.(injected)"
 
 _ENDS_OF_BLOCKS = ("bra", "brx", "ret", "exit", "trap", "wgmma")
 
 
 def serialised(function: Function) -> Function:
-    """Return the function with a fence in front of every wgmma and a wait behind it, if its accumulators live in memory; else
-    the function itself."""
-    code = function.instructions
-    multiplies = [k for k, instruction in enumerate(code) if instruction.opcode.startswith("wgmma.mma_async")]
-    if not any(_lives_in_memory(code, k) for k in multiplies):
+    """Return the function with waits behind its wgmmas, if it touches registers of pending ones; else the function itself."""
+    if not touches_pending(function):
         return function
-    chosen = set(multiplies)
-    sizes = (4 if k in chosen else 1 for k in range(len(code)))
+    code = function.instructions
+    chosen = {k for k, instruction in enumerate(code) if is_multiply(instruction)}
+    fences = any(_lives_in_memory(code, k) for k in chosen)
+    sizes = ((4 if fences else 2) if k in chosen else 1 for k in range(len(code)))
     place = list(accumulate(sizes, initial=0))
     written: list[Instruction] = []
     for k, instruction in enumerate(code):
@@ -35,13 +42,15 @@ def serialised(function: Function) -> Function:
         moved = replace(instruction, operands=operands) if operands != instruction.operands else instruction
         if k not in chosen:
             written.append(moved)
-            continue
-        written += [
-            _like(instruction, "wgmma.fence.sync.aligned"),
-            moved,
-            _like(instruction, "wgmma.commit_group.sync.aligned"),
-            _like(instruction, "wgmma.wait_group.sync.aligned", Imm(0)),
-        ]
+        elif fences:
+            written += [
+                _like(instruction, "wgmma.fence.sync.aligned"),
+                moved,
+                _like(instruction, "wgmma.commit_group.sync.aligned"),
+                _like(instruction, "wgmma.wait_group.sync.aligned", Imm(0)),
+            ]
+        else:
+            written += [moved, _like(instruction, INJECTED_WAIT)]
     labels = {name: place[at] for name, at in function.labels.items()}
     return replace(function, instructions=tuple(written), labels=labels)
 

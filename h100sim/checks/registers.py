@@ -4,7 +4,8 @@ fence.
 Spec: PTX ISA 9.1, "Asynchronous Warpgroup Level Matrix Instructions: wgmma.fence", "wgmma.mma_async": registers of a
 pending wgmma must not be read or written, wgmma.fence must stand before the first wgmma and between any other access
 to its registers and the wgmma, except between wgmmas of the same shape on the same accumulator. The machine gives
-such programs the values of program order, as ptxas does (it inserts waits), so only this check finds them.
+such programs the values of program order, as ptxas does (both inject waits, see :mod:`h100sim.serialised`), so only this check
+finds them.
 """
 
 from __future__ import annotations
@@ -15,37 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..native import data_address, entry, inner, record
-from ..ptx.module import Address, Imm, Instruction, Operand, Pair, Reg, Vector
+from ..ptx.module import Imm, Instruction, Reg
+from ..ptx.roles import is_multiply, is_written, multiplied, registers_of
 from ..trace import EVENT, Event
-
-#: Instructions without a destination register: all their operands are read.
-_NO_DESTINATION = frozenset(
-    [
-        "st",
-        "red",
-        "stmatrix",
-        "mbarrier",
-        "cp",
-        "bar",
-        "barrier",
-        "fence",
-        "membar",
-        "prefetch",
-        "prefetchu",
-        "bra",
-        "brx",
-        "call",
-        "ret",
-        "exit",
-        "trap",
-        "setmaxnreg",
-        "nanosleep",
-        "wgmma",
-        "griddepcontrol",
-        "discard",
-        "applypriority",
-    ]
-)
 
 # What was found; the numbers continue those of tables.py.
 PENDING_ACCUMULATOR, PENDING_FRAGMENT, MISSING_FENCE, OTHER_SHAPE, UNINITIALISED_ACCUMULATOR = range(32, 37)
@@ -125,21 +98,15 @@ def uses_of(instructions: tuple[Instruction, ...]) -> Uses:
     )
 
 
-def is_multiply(instruction: Instruction) -> bool:
-    """Is this a wgmma.mma_async?"""
-    return instruction.base == "wgmma" and "mma_async" in instruction.modifiers
-
-
 def _wgmma_uses(instruction: Instruction) -> list[tuple[Reg, int]]:
-    accumulator = registers_of(instruction.operands[0])
-    fragment = registers_of(instruction.operands[1]) if isinstance(instruction.operands[1], Vector) else []
+    accumulator, fragment = multiplied(instruction)
     return [*((r, 2) for r in accumulator), *((r, 1) for r in fragment)]
 
 
 def _uses(instruction: Instruction) -> list[tuple[Reg, int]]:
     found: dict[tuple[int, int], tuple[Reg, int]] = {}
     for position, operand in enumerate(instruction.operands):
-        written = position == 0 and instruction.base not in _NO_DESTINATION and not isinstance(operand, Address)
+        written = is_written(instruction, position)
         for register in registers_of(operand):
             found[register.register.index, written] = (register, 2 if written else 1)
     return list(found.values())
@@ -159,20 +126,6 @@ def _copy(instruction: Instruction, numbers: dict[int, int]) -> list[tuple[Reg, 
     if target.register.index not in numbers or source.register.index not in numbers:
         return []
     return [(source, _COPIED_FROM), (target, _COPIED_TO)]
-
-
-def registers_of(operand: Operand) -> list[Reg]:
-    """Return the registers that an operand names."""
-    if isinstance(operand, Reg):
-        return [operand]
-    if isinstance(operand, Vector):
-        return [r for element in operand.elements for r in registers_of(element)]
-    if isinstance(operand, Pair):
-        return registers_of(operand.first) + registers_of(operand.second)
-    if isinstance(operand, Address):
-        base = [operand.base] if isinstance(operand.base, Reg) else []
-        return base + [r for element in operand.extra for r in registers_of(element)]
-    return []
 
 
 def _reads_accumulator(instruction: Instruction) -> bool:

@@ -8,7 +8,7 @@ instruction comes to one that reads its predicate.
 from __future__ import annotations
 
 from ..ptx.module import Instruction, Label, Reg
-from .registers import registers_of
+from ..ptx.roles import registers_of
 
 _WAITS = ("mbarrier.test_wait", "mbarrier.try_wait")
 

@@ -34,6 +34,7 @@ from ..numerics.sparse import chunks_of, expand_into, nibble_of
 from ..numerics.tensor_core import address_of_step, step_of
 from ..numerics.wgmma import WgmmaInstruction, parse_wgmma
 from ..ptx.module import Imm, Instruction, Operand
+from ..serialised import INJECTED_WAIT
 from ..services import ITEM_ASYNC, PRIORITY_UNIT, block, emit, emit_here, fail, free_async, new_async, push, unit_time, wake
 from ..trace import Event, Wait
 from .shared_port import multiplied
@@ -186,6 +187,20 @@ def wait_group(regs, mask, ops, ctx):
         if G.completed < limit:
             return block(ctx, _WAIT, W.group, group, limit)
     emit_here(ctx, _WAITED, -1, group, 0, 0, 0)
+    c.issue = 4
+    return S.S_NEXT
+
+
+def wait_for_all(regs, mask, ops, ctx):
+    """Wait for every wgmma that was issued, without an event."""
+    if not _whole_warpgroup(ctx, mask):
+        return S.S_ERROR
+    c = S.context(ctx)
+    W = S.warps(ctx)[c.warp]
+    G = S.groups(ctx)[W.group]
+    rank = W.rank & 3
+    if G.completed < G.issued[rank]:
+        return block(ctx, _WAIT, W.group, G.committed[rank], G.issued[rank])
     c.issue = 4
     return S.S_NEXT
 
@@ -425,3 +440,8 @@ def lower_commit(instruction: Instruction, environment: Environment) -> MachineO
 def lower_wait(instruction: Instruction, environment: Environment) -> MachineOp:
     count = immediate(instruction, instruction.operands[0], "count", environment)
     return MachineOp(wait_group, (), (), (min(count, 7),), pipe="tensor", latency=1)
+
+
+@machine_instruction(INJECTED_WAIT)
+def lower_injected_wait(instruction: Instruction, environment: Environment) -> MachineOp:
+    return MachineOp(wait_for_all, pipe="tensor", latency=1)
