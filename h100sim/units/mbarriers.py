@@ -242,6 +242,15 @@ def complete_tx_handler(regs, mask, ops, ctx):
     return S.S_NEXT
 
 
+@inner
+def parity_of(given, is_parity):
+    """Return the parity that a wait asks for. Triton gives a truth value of all ones; silicon looks at the lowest bit alone. Measured:
+    validate/silicon/tma_limits.json."""
+    if is_parity == 0:
+        return (given >> 63) & 1
+    return 1 if given == 0xFFFFFFFF else given
+
+
 def wait(regs, mask, ops, ctx):
     """p, [a], parity or state; imm1: 1 try_wait (may suspend), imm2: 1 the operand is a parity, 0 a state."""
     c = S.context(ctx)
@@ -255,10 +264,8 @@ def wait(regs, mask, ops, ctx):
         m = require(ctx, get(regs, operand(ops, 1), lane) + ins.imm0)
         if m < 0:
             return S.S_ERROR
-        parity = get(regs, operand(ops, 2), lane)
-        if ins.imm2 == 0:
-            parity = (parity >> 63) & 1
-        elif parity != 0 and parity != 1:
+        parity = parity_of(get(regs, operand(ops, 2), lane), ins.imm2)
+        if parity != 0 and parity != 1:
             return fail(ctx, faults.MBARRIER_PARITY, parity, 0, 0)
         M = S.mbarriers(ctx)[m]
         done = (M.phase & 1) != parity
@@ -277,9 +284,7 @@ def wait(regs, mask, ops, ctx):
             if m != last:
                 M = S.mbarriers(ctx)[m]
                 done = get(regs, operand(ops, 0), lane)
-                parity = get(regs, operand(ops, 2), lane)
-                if ins.imm2 == 0:
-                    parity = (parity >> 63) & 1
+                parity = parity_of(get(regs, operand(ops, 2), lane), ins.imm2)
                 emit_here(ctx, _WAITED, -1, M.identity, parity, done, M.phase - 1 if done else -1)
             last = m
     node.expired = 0

@@ -107,6 +107,13 @@ def test_misuse_is_an_error(body, error, message):
         launch(story(body), (zeros(1),), block=1)
 
 
+def test_a_parity_of_all_ones_is_the_odd_one():
+    """As Triton makes a parity of a truth value."""
+    out = zeros(2)
+    launch(story(completed(-1, 0) + "mbarrier.arrive.shared::cta.b64 %state, [%b];" + completed(-1, 1), 1), (out,), block=1)
+    assert out.tolist() == [1, 0]
+
+
 def completed(parity: int, at: int) -> str:
     """Write whether a phase is complete to out[at]."""
     return f"""mbarrier.test_wait.parity.shared::cta.b64 %q, [%b], {parity};

@@ -16,7 +16,7 @@ from h100sim.tma import TensorMap
 from ..compare import sha256
 from .timed_kernel import HEADER
 
-QUESTION = "What do bulk copies, tensor copies and asynchronous stores do with operands that the manual leaves undefined?"
+QUESTION = "What do bulk and tensor copies, asynchronous stores and waits do with operands that the manual leaves undefined?"
 SETTLES = "h100sim/units: tma_engine, bulk_copies, tensor_copies, async_stores refuse what silicon refuses"
 
 #: Cycles that a kernel waits for an mbarrier before it gives up.
@@ -75,6 +75,12 @@ def _pair(text: str, expect: int = 256) -> str:
     return _START + "    " + _EXPECT.format(bytes=expect) + _MEET + _FAR + _FIRST + f"    {text}\n" + _WAIT + _MEET
 
 
+def _wait_with(parity: int) -> str:
+    """The one arrival that the mbarrier is for happens if a wait for a parity passes while the mbarrier is fresh."""
+    test = f"mov.u32 %w, {parity}; mbarrier.test_wait.parity.shared::cta.b64 %done, [%b], %w; and.pred %p, %q, %done;"
+    return _alone(f"{test} @%p mbarrier.arrive.shared::cta.b64 %state, [%b];", None)
+
+
 #: Name -> (CTAs of the cluster, kernel body, kind of tensor map).
 QUESTIONS: dict[str, tuple[int, str, str]] = {
     "bulk load, mbarrier in another CTA": (2, _pair(f"@%p {_LOAD} [%s], [%in], 256, [%far_b];"), ""),
@@ -107,6 +113,7 @@ QUESTIONS: dict[str, tuple[int, str, str]] = {
         2, _pair(f"mov.u32 %w, 77; @%p {_STORE} [%s+4], %w, [%far_b];", 4), ""),
     "st.async to a misaligned address": (
         2, _pair(f"mov.u32 %w, 77; @%p {_STORE} [%far+2], %w, [%far_b];", 4), ""),
+    **{f"wait with parity {parity}": (1, _wait_with(parity), "") for parity in (0, 1, 2, 3, 0xFFFFFFFE, 0xFFFFFFFF)},
     "tile instruction, im2col map": (
         1, _alone(f"@%q {_TENSOR}.tile.{_BYTES} [%s], [%map, {_ORIGIN}], [%b];", 1024), "im2col"),
     "im2col instruction, tiled map": (
