@@ -2,7 +2,8 @@
 
 f16, bf16 and tf32 are the fused sum of :mod:`h100sim.numerics.tensor_core_float` over the K of the opcode (of the kept
 products, if sparse); fp8 is emulated (:mod:`h100sim.numerics.tensor_core_fp8`), f64 a chain of fused multiply-adds,
-integers and b1 as in ``wgmma``. Not supported, and refused: the m8n8k4 form of f16.
+integers and b1 as in ``wgmma``. Not supported, and refused: the m8n8k4 form of f16, for which ptxas 13.0 makes code that
+exchanges nothing between lanes.
 
 Measured: tests/data/mma_sync.npz, tests/data/mma_sparse.npz (mma.sp and 4-bit integers).
 """
@@ -18,7 +19,7 @@ from h100sim.dtypes import ElementType, element_type
 from h100sim.errors import PtxError, UsageError
 from h100sim.numerics import sparse
 from h100sim.numerics.operands import as_words, multiply
-from h100sim.numerics.tensor_core import MMA_TYPES, code_of
+from h100sim.numerics.tensor_core import MMA_TYPES, ROUNDINGS, code_of
 
 _INTEGERS = ("s8", "u8", "s4", "u4")
 _RULE = 'PTX ISA 9.1, "Multiply-and-Accumulate Instruction: mma"'
@@ -66,6 +67,7 @@ class MmaInstruction:
     satfinite: bool
     xor: bool
     is_sparse: bool = False
+    rounding: str = "rn"
 
     @property
     def stored_k(self) -> int:
@@ -80,7 +82,7 @@ class MmaInstruction:
     @property
     def code(self) -> int:
         by_hmma = self.a.name in ("e4m3", "e5m2")
-        return code_of(self.d.name, self.a.name, self.b.name, xor=self.xor, by_hmma=by_hmma)
+        return code_of(self.d.name, self.a.name, self.b.name, xor=self.xor, by_hmma=by_hmma, rounding=self.rounding)
 
 
 def parse_mma(opcode: str) -> MmaInstruction:
@@ -96,8 +98,8 @@ def parse_mma(opcode: str) -> MmaInstruction:
     m, n, k = (int(text) for text in match.groups()[1:4])
     parts = match[5].split(".")[1:]
     satfinite = "satfinite" in parts
-    is_double = "f64" in parts
-    types = [part for part in parts if part != "satfinite" and not (is_double and part == "rn")]
+    rounding = [part for part in parts if part in ROUNDINGS] if "f64" in parts else []
+    types = [part for part in parts if part != "satfinite" and part not in rounding[:1]]
     if len(types) < 4 or tuple(types[:3]) not in MMA_TYPES:
         legal = ", ".join(".".join((*triple, triple[0])) for triple in sorted(MMA_TYPES))
         raise wrong("mma.sync types of D, A, B and C", f"be one of {legal}", ".".join(types))
@@ -119,7 +121,7 @@ def parse_mma(opcode: str) -> MmaInstruction:
     if n != 8 or (m, k) not in shapes:
         legal = ", ".join(f"m{rows}n8k{depth}" for rows, depth in shapes)
         raise wrong(f"{'mma.sp' if is_sparse else 'mma.sync'} shape of {a}", f"be one of {legal}", f"m{m}n{n}k{k}")
-    return MmaInstruction(opcode, d, a, b, m, k, satfinite, operation[:1] == ["xor"], is_sparse)
+    return MmaInstruction(opcode, d, a, b, m, k, satfinite, operation[:1] == ["xor"], is_sparse, *rounding[:1])
 
 
 def mma_sync(instr: str, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:

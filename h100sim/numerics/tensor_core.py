@@ -18,7 +18,7 @@ import numpy as np
 from h100sim import native
 from h100sim.dtypes import ELEMENT_TYPES, ElementType, element_type
 from h100sim.errors import PtxError
-from h100sim.numerics.tensor_core_double import accumulate_double
+from h100sim.numerics.tensor_core_double import ROUNDING_SHIFT, accumulate_double
 from h100sim.numerics.tensor_core_float import accumulate_float, fused_sum
 from h100sim.numerics.tensor_core_fp8 import accumulate_fp8_by_hmma, add_sparse_fp8_by_hmma
 from h100sim.numerics.tensor_core_integer import XOR, accumulate_bits, accumulate_integer
@@ -47,10 +47,14 @@ MMA_TYPES = WGMMA_TYPES | {("f64", "f64", "f64")} | {("s32", a, b) for a in _NIB
 BY_HMMA = 1 << 25
 
 
-def code_of(d: str, a: str, b: str, *, xor: bool = False, by_hmma: bool = False) -> int:
+#: Roundings of f64, in the order of their numbers in a code.
+ROUNDINGS = ("rn", "rz", "rm", "rp")
+
+
+def code_of(d: str, a: str, b: str, *, xor: bool = False, by_hmma: bool = False, rounding: str = "rn") -> int:
     """Return the code of a type triple, in the order of the opcode: ``code_of("f32", "bf16", "bf16")``.
 
-    ``xor``: the operation of b1 is XOR. ``by_hmma``: fp8 as in ``mma.sync``. PtxError if the tensor core has no such
+    ``xor``: the operation of b1 is XOR. ``by_hmma``: fp8 as in ``mma.sync``. ``rounding``: of f64. PtxError if the tensor core has no such
     thing.
     """
     if (d, a, b) not in MMA_TYPES:
@@ -61,7 +65,7 @@ def code_of(d: str, a: str, b: str, *, xor: bool = False, by_hmma: bool = False)
     if by_hmma and a not in _FP8:
         raise PtxError(f"emulated elements must be e4m3 or e5m2, not {a}")
     code = element_type(a).index | element_type(b).index << 8 | element_type(d).index << 16
-    return code | (XOR if xor else 0) | (BY_HMMA if by_hmma else 0)
+    return code | (XOR if xor else 0) | (BY_HMMA if by_hmma else 0) | ROUNDINGS.index(rounding) << ROUNDING_SHIFT
 
 
 def types_of(code: int) -> tuple[ElementType, ElementType, ElementType]:

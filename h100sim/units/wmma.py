@@ -1,8 +1,8 @@
 """wmma: load, mma and store of whole matrices by one warp, the older way to the tensor core that C++ compilers emit.
 
 A fragment is opaque to programs but not to the machine: each lane holds the elements that silicon gives it, so that kernels which
-look at their registers find the same. The product is that of mma.sync over the same elements. Not supported, and refused: 4-bit
-and single-bit elements, C of another type than D.
+look at their registers find the same. The product is that of mma.sync over the same elements. C of f16 that goes with D of f32 is
+widened before the product; D of f16 that goes with C of f32 is the product in f32, rounded to nearest (machine code of ptxas 13.0).
 
 Spec: PTX ISA 9.1, "Warp-level Matrix Instructions: wmma.load", "wmma.mma", "wmma.store". Measured: fragments of every shape, type
 and layout, and bits of products, in validate/silicon/wmma_bits.json. Assumed: a product takes as long as two mma.sync of 16x8x16;
@@ -19,8 +19,10 @@ from .. import faults
 from .. import state as S
 from ..isa.machine import Environment, MachineOp, current, flatten, get, machine_instruction, operand, put, refuse
 from ..memory.windows import CODES, GENERIC, GLOBAL, SHARED, pointer, space_of_generic
-from ..native import array_at, call, i64, inner, u8
-from ..numerics.tensor_core import address_of_step, code_of, step_of
+from ..native import array_at, call, i64, inner, u8, u32
+from ..numerics.conversions import f16_from_f32, f16_value
+from ..numerics.host_float import f32_bits, f32_value
+from ..numerics.tensor_core import ROUNDINGS, address_of_step, code_of, step_of
 from ..ptx.module import Imm, Instruction
 from ..services import emit, fail
 from ..trace import Access, Event
@@ -37,6 +39,9 @@ _LATENCY, _ISSUE = 49, 32
 #: K of the steps of a tf32 product, one after the other; all others are one step. Measured: validate/silicon/wmma_bits.json.
 _TF32_DEPTH = 4
 
+#: C of f16 is widened to the f32 of D; D of f16 is what C of f32 gives, narrowed (bits of what a product is told).
+_WIDENS, _NARROWS = 1 << 57, 1 << 58
+
 #: What a fragment is for the tensor core: its left operand, its right one, or an accumulator.
 LEFT, RIGHT, ACCUMULATOR = 0, 1, 2
 
@@ -47,6 +52,8 @@ _SHAPES = {
     "m32n8k16": (32, 8, 16),
     "m16n16k8": (16, 16, 8),
     "m8n8k4": (8, 8, 4),
+    "m8n8k32": (8, 8, 32),
+    "m8n8k128": (8, 8, 128),
 }
 _TALL = ("m16n16k16", "m8n32k16", "m32n8k16")
 _TYPES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -56,8 +63,11 @@ _TYPES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "u8": (_TALL, ("s32",)),
     "tf32": (("m16n16k8",), ("f32",)),
     "f64": (("m8n8k4",), ("f64",)),
+    "s4": (("m8n8k32",), ("s32",)),
+    "u4": (("m8n8k32",), ("s32",)),
+    "b1": (("m8n8k128",), ("s32",)),
 }
-_BITS = {"f16": 16, "bf16": 16, "s8": 8, "u8": 8, "tf32": 32, "f64": 64, "f32": 32, "s32": 32}
+_BITS = {"f16": 16, "bf16": 16, "s8": 8, "u8": 8, "tf32": 32, "f64": 64, "f32": 32, "s32": 32, "s4": 4, "u4": 4, "b1": 1}
 
 
 @dataclass(frozen=True)
@@ -116,9 +126,18 @@ class Fragment:
 
     @property
     def packed(self) -> int:
-        """The fragment as one integer for compiled code; see :func:`position`."""
-        halves = max(1, self.depth // (4 * self.per_register))
-        return self.role | self.lines << 8 | halves << 16 | self.per_register << 24 | _BITS[self.type] << 32 | self.distinct << 40
+        """The fragment as one integer for the product, see :func:`position`; of single bits, a word is an element."""
+        return self._packed(32 if self.type == "b1" else _BITS[self.type])
+
+    @property
+    def packed_in_memory(self) -> int:
+        """The same for moves: what is smaller than a byte moves by words."""
+        return self._packed(32 if _BITS[self.type] < 8 else _BITS[self.type])
+
+    def _packed(self, bits: int) -> int:
+        depth, per = self.depth * _BITS[self.type] // bits, max(1, 32 // bits)
+        halves = max(1, depth // (4 * per))
+        return self.role | self.lines << 8 | halves << 16 | per << 24 | bits << 32 | self.distinct << 40
 
     def is_along(self, layout: str) -> bool:
         """Do the elements of a line lie next to each other in memory?"""
@@ -197,23 +216,24 @@ def take_time(ctx, base, line_step, lines, line_bytes, space, access):
 
 
 def move(regs, mask, ops, ctx):
-    """fragment.., [a], stride; imm0 offset, imm1 space, imm2 packed fragment, imm3 registers, imm4 depth | along lines << 8,
-    imm5 access: between memory and the registers of a fragment."""
+    """fragment.., [a], stride; imm0 offset, imm1 space, imm2 packed fragment, imm3 registers, imm4 bytes of a line or of what is
+    across lines | along lines << 16 | bits of what the stride counts << 17, imm5 access: between memory and the registers of a
+    fragment."""
     c, ins = S.context(ctx), current(ctx)
     if not is_whole(ctx, mask):
         return S.S_ERROR
     packed, bits = ins.imm2, bits_of(ins.imm2)
     per, size = (packed >> 24) & 0xFF, bits_of(ins.imm2) >> 3
-    lines, depth, is_along = (packed >> 8) & 0xFF, ins.imm4 & 0xFF, ins.imm4 >> 8
+    lines, depth, is_along = (packed >> 8) & 0xFF, (ins.imm4 & 0xFFFF) // size, (ins.imm4 >> 16) & 1
     base = get(regs, operand(ops, ins.imm3), 0) + ins.imm0
-    stride = get(regs, operand(ops, ins.imm3 + 1), 0)
+    stride = (get(regs, operand(ops, ins.imm3 + 1), 0) * (ins.imm4 >> 17)) >> 3
     for r in range(ins.imm3):
         op = operand(ops, r)
         for lane in range(32):
             value = get(regs, op, lane) if ins.imm5 == _WRITE else 0
             for j in range(per):
                 line, place = position(packed, r, j, lane)
-                at = base + size * (line * stride + place if is_along else place * stride + line)
+                at = base + (line * stride + size * place if is_along else place * stride + size * line)
                 found = pointer(ctx, c.warp, lane, ins.imm1, at, size)
                 if found == 0:
                     return S.S_ERROR
@@ -226,9 +246,9 @@ def move(regs, mask, ops, ctx):
             if ins.imm5 == _READ:
                 put(regs, op, lane, value)
     if is_along:
-        take_time(ctx, base, size * stride, lines, size * depth, ins.imm1, ins.imm5)
+        take_time(ctx, base, stride, lines, size * depth, ins.imm1, ins.imm5)
     else:
-        take_time(ctx, base, size * stride, depth, size * lines, ins.imm1, ins.imm5)
+        take_time(ctx, base, stride, depth, size * lines, ins.imm1, ins.imm5)
     return S.S_NEXT
 
 
@@ -275,9 +295,27 @@ def scatter(regs, ops, packed, registers, depth, source, is_lines_first):
             put(regs, op, lane, value)
 
 
+@inner
+def change_type(at, count, widens):
+    """Change the f16 in the first ``count`` words to f32, or the f32 to f16."""
+    words = u32(at, count)
+    for i in range(count):
+        if widens:
+            words[i] = f32_bits(f16_value(words[i]))
+        else:
+            words[i] = f16_from_f32(f32_value(words[i]))
+
+
+@inner
+def with_bits(packed, bits):
+    """Return a packed accumulator of 16 or 32 bits as one of other bits."""
+    count = ((packed >> 40) & 0xFF) * bits // bits_of(packed)
+    return (packed & 0xFFFFFF) | (32 // bits) << 24 | bits << 32 | count << 40
+
+
 def multiply(regs, mask, ops, ctx):
     """d.., a.., b.., c..; imm0 code, imm1 address of the step, imm2 to imm4 packed fragments A, B and C, imm5 satfinite, M << 8,
-    N << 16, K << 24, registers of C << 32, of A << 40, of B << 48, rows are lines of C << 56."""
+    N << 16, K << 24, registers of C << 32, of A << 40, of B << 48, rows are lines of C << 56, C or D changes its type."""
     c, ins = S.context(ctx), current(ctx)
     if not is_whole(ctx, mask):
         return S.S_ERROR
@@ -285,19 +323,28 @@ def multiply(regs, mask, ops, ctx):
         return S.S_NEXT
     m, n, k = (ins.imm5 >> 8) & 0xFF, (ins.imm5 >> 16) & 0xFF, (ins.imm5 >> 24) & 0xFF
     count_c, count_a, count_b = (ins.imm5 >> 32) & 0xFF, (ins.imm5 >> 40) & 0xFF, (ins.imm5 >> 48) & 0xFF
+    count_d, packed_d = count_c, ins.imm4
+    if ins.imm5 & _WIDENS:
+        count_d, packed_d = 2 * count_c, with_bits(ins.imm4, 32)
+    elif ins.imm5 & _NARROWS:
+        count_d, packed_d = count_c // 2, with_bits(ins.imm4, 16)
     has_rows = (ins.imm5 >> 56) & 1 == 1
     depth = n if has_rows else m
-    gather(regs, ops, count_c + count_a + count_b, ins.imm4, count_c, 0, depth, c.scratch + _D, has_rows)
+    gather(regs, ops, count_d + count_a + count_b, ins.imm4, count_c, 0, depth, c.scratch + _D, has_rows)
+    if ins.imm5 & _WIDENS:
+        change_type(c.scratch + _D, m * n, True)
     block = i64(c.scratch + _BLOCK, 13)
     step_depth = _TF32_DEPTH if bits_of(ins.imm2) == 32 else k
     for start in range(0, k, step_depth):
-        gather(regs, ops, count_c, ins.imm2, count_a, start, step_depth, c.scratch + _A, True)
-        gather(regs, ops, count_c + count_a, ins.imm3, count_b, start, step_depth, c.scratch + _B, True)
+        gather(regs, ops, count_d, ins.imm2, count_a, start, step_depth, c.scratch + _A, True)
+        gather(regs, ops, count_d + count_a, ins.imm3, count_b, start, step_depth, c.scratch + _B, True)
         block[0], block[1], block[2], block[3], block[4] = ins.imm0, 1, m, n, step_depth
         block[5], block[6], block[7], block[8] = c.scratch + _A, c.scratch + _B, c.scratch + _D, 0
         block[9], block[10], block[11], block[12] = 1, 0, 0, ins.imm5 & 1
         call(ins.imm1, c.scratch + _BLOCK, 0, 0, 0)
-    scatter(regs, ops, ins.imm4, count_c, depth, c.scratch + _D, has_rows)
+    if ins.imm5 & _NARROWS:
+        change_type(c.scratch + _D, m * n, False)
+    scatter(regs, ops, packed_d, count_d, depth, c.scratch + _D, has_rows)
     return S.S_NEXT
 
 
@@ -336,6 +383,10 @@ def lower_move(instruction: Instruction, environment: Environment) -> MachineOp:
     shape = _shape(instruction, environment)
     (layout,) = _layouts(instruction, 1, environment)
     f = _fragment(instruction, which, shape, instruction.types[-1], environment)
+    bits = _BITS[f.type]
+    if bits < 8 and not f.is_along(layout):
+        wanted = "row" if which == "a" else "col"
+        raise refuse(instruction, f"wmma.load.{which} layout of {f.type} must be .{wanted}, not .{layout}", environment)
     operands = list(instruction.operands)
     if not is_load:
         operands[0], operands[1] = operands[1], operands[0]
@@ -347,8 +398,9 @@ def lower_move(instruction: Instruction, environment: Environment) -> MachineOp:
     rows, columns = f.size
     stride = operands[2] if len(operands) > 2 else Imm(columns if layout == "row" else rows)
     wide = "b64" if f.type == "f64" else "f32" if f.type == "f32" else "b32"
-    packed = f.depth | int(f.is_along(layout)) << 8
-    integers = (offset, CODES[space_name(instruction)], f.packed, f.registers, packed, _READ if is_load else _WRITE)
+    packed = f.depth * bits // 8 | int(f.is_along(layout)) << 16 | bits << 17
+    access = _READ if is_load else _WRITE
+    integers = (offset, CODES[space_name(instruction)], f.packed_in_memory, f.registers, packed, access)
     address = ((base, "u64"), (stride, "u32"))
     if is_load:
         return MachineOp(move, held, address, integers, latency=30, issue=4)
@@ -358,30 +410,49 @@ def lower_move(instruction: Instruction, environment: Environment) -> MachineOp:
 @machine_instruction("wmma.mma")
 def lower_multiply(instruction: Instruction, environment: Environment) -> MachineOp:
     shape = _shape(instruction, environment)
-    _layouts(instruction, 2, environment)
+    layouts = _layouts(instruction, 2, environment)
+    d_type, a_type, c_type = _types(instruction, layouts, environment)
+    fragments = [
+        _fragment(instruction, w, shape, t, environment) for w, t in zip("dabc", (d_type, a_type, a_type, c_type), strict=True)
+    ]
+    operands = [flatten(x) for x in instruction.operands]
+    for found, f in zip(operands, fragments, strict=True):
+        if len(found) != f.registers:
+            what = f"wmma.mma {f.which.upper()} must have {f.registers} registers"
+            raise refuse(instruction, f"{what}, not {len(found)}", environment)
+    _, a, b, c = fragments
+    wide = "b64" if a_type == "f64" else "b32"
+    ins = (
+        *((x, wide) for x in (*operands[1], *operands[2])),
+        *((x, {"f32": "f32", "f64": "f64"}.get(c_type, "b32")) for x in operands[3]),
+    )
+    both = "f32" if d_type != c_type else d_type
+    rounding = next((m for m in instruction.modifiers if m in ROUNDINGS and a_type == "f64"), "rn")
+    code, (m, n, k) = code_of(both, a_type, a_type, xor=instruction.has("xor"), rounding=rounding), _SHAPES[shape]
+    packed = int(instruction.has("satfinite")) | m << 8 | n << 16 | (k // 32 if a_type == "b1" else k) << 24
+    packed |= c.registers << 32 | a.registers << 40 | b.registers << 48 | int(c.has_row_lines) << 56
+    packed |= 0 if d_type == c_type else _WIDENS if d_type == "f32" else _NARROWS
+    integers = (code, address_of_step(code), a.packed, b.packed, c.packed, packed)
+    return MachineOp(multiply, operands[0], ins, integers, pipe="tensor", latency=_LATENCY, issue=_ISSUE, uses=(step_of(code),))
+
+
+def _types(instruction: Instruction, layouts: tuple[str, ...], environment: Environment) -> tuple[str, str, str]:
+    """Return the types of D, of A and B, and of C, which must go together. Raises PtxError."""
     types = instruction.types
     if len(types) == 2:
         types = (types[0], "f16", "f16", types[1])
-    if len(types) != 4 or types[1] not in _TYPES or types[2] != types[1] or types[3] != types[0]:
-        legal = ", ".join(_TYPES)
+    if len(types) != 4 or types[1] not in _TYPES or types[2] != types[1] or (types[3] != types[0] and types[1] != "f16"):
+        rule = f"have A and B of one type ({', '.join(_TYPES)}) and C of the type of D, but for f16"
+        raise refuse(instruction, f"wmma.mma must {rule}, not {'.'.join(types)}", environment)
+    d_type, a_type, _, c_type = types
+    for which, type_ in (("D", d_type), ("C", c_type)):
+        if type_ not in (legal := _TYPES[a_type][1]):
+            raise refuse(instruction, f"wmma.mma {which} of {a_type} must be {' or '.join(legal)}, not {type_}", environment)
+    if _BITS[a_type] < 8 and layouts != ("row", "col"):
+        raise refuse(instruction, f"wmma.mma layouts of {a_type} must be .row.col, not .{'.'.join(layouts)}", environment)
+    has_operation = instruction.has("popc") and (instruction.has("xor") or instruction.has("and"))
+    if has_operation != (a_type == "b1"):
         raise refuse(
-            instruction,
-            f"wmma.mma must have A and B of one type ({legal}) and C of the type of D, not {'.'.join(types)}",
-            environment,
+            instruction, f"wmma.mma of {a_type} must {'' if a_type == 'b1' else 'not '}name .xor.popc or .and.popc", environment
         )
-    d_type, a_type = types[:2]
-    a, b, c = (_fragment(instruction, w, shape, t, environment) for w, t in (("a", a_type), ("b", a_type), ("c", d_type)))
-    if d_type not in _TYPES[a_type][1]:
-        raise refuse(instruction, f"wmma.mma D of {a_type} must be {' or '.join(_TYPES[a_type][1])}, not {d_type}", environment)
-    operands = [flatten(x) for x in instruction.operands]
-    for which, found, count in zip("DABC", operands, (c.registers, a.registers, b.registers, c.registers), strict=True):
-        if len(found) != count:
-            raise refuse(instruction, f"wmma.mma {which} must have {count} registers, not {len(found)}", environment)
-    wide = "b64" if a_type == "f64" else "b32"
-    c_type = {"f32": "f32", "f64": "f64"}.get(d_type, "b32")
-    ins = (*((x, wide) for x in (*operands[1], *operands[2])), *((x, c_type) for x in operands[3]))
-    code, (m, n, k) = code_of(d_type, a_type, a_type), _SHAPES[shape]
-    packed = int(instruction.has("satfinite")) | m << 8 | n << 16 | k << 24
-    packed |= c.registers << 32 | a.registers << 40 | b.registers << 48 | int(c.has_row_lines) << 56
-    integers = (code, address_of_step(code), a.packed, b.packed, c.packed, packed)
-    return MachineOp(multiply, operands[0], ins, integers, pipe="tensor", latency=_LATENCY, issue=_ISSUE, uses=(step_of(code),))
+    return d_type, a_type, c_type

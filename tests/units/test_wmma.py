@@ -25,7 +25,7 @@ def test_small_integers_multiply_exactly(shape, layouts):
         np.ascontiguousarray(x if layout == "row" else x.T).astype(np.float16) for x, layout in zip((a, b), layouts, strict=True)
     ]
     d = np.zeros((m, n), np.float32)
-    run(probe.product_kernel(shape, "f16", "f32", *layouts), "probe", 1, 32, [*in_memory, c, d])
+    run(probe.product_kernel(probe.Product(shape, "f16", "f32", "f32", layouts)), "probe", 1, 32, [*in_memory, c, d])
     assert np.array_equal(d, a @ b + c)
 
 
@@ -33,7 +33,7 @@ def test_saturation_of_integers():
     m, n, k = 16, 16, 16
     a, b = np.full((m, k), 127, np.int8), np.full((k, n), 127, np.int8)
     c, d = np.full((m, n), 2**31 - 1, np.int32), np.zeros((m, n), np.int32)
-    text = probe.product_kernel("m16n16k16", "s8", "s32", "row", "col", satfinite=True)
+    text = probe.product_kernel(probe.Product("m16n16k16", "s8", "s32", "s32"), satfinite=True)
     run(text, "probe", 1, 32, [a, b, c, d])
     assert (d == 2**31 - 1).all()
 
@@ -71,11 +71,20 @@ def test_a_load_is_an_access_that_races():
             "wmma type of m16n16k8 must be one that goes with tf32",
         ),
         ("wmma.load.a.sync.aligned.row.m16n16k16.global.s8 {%r0}, [%a], %r4", "must have 2 registers, not 1"),
-        ("wmma.load.a.sync.aligned.row.m8n8k32.global.s4 {%r0}, [%a], %r4", "shape must be one of m16n16k16, m8n32k16"),
+        ("wmma.load.a.sync.aligned.row.m8n8k16.global.s8 {%r0}, [%a], %r4", "shape must be one of m16n16k16, m8n32k16"),
+        ("wmma.load.a.sync.aligned.col.m8n8k32.global.s4 {%r0}, [%a], %r4", "layout of s4 must be .row, not .col"),
+        (
+            "wmma.mma.sync.aligned.row.row.m8n8k32.s32.s4.s4.s32 {%r0,%r1}, {%r2}, {%r3}, {%r0,%r1}",
+            "layouts of s4 must be .row.col",
+        ),
+        (
+            "wmma.mma.sync.aligned.row.col.m8n8k128.s32.b1.b1.s32 {%r0,%r1}, {%r2}, {%r3}, {%r0,%r1}",
+            "must name .xor.popc or .and.popc",
+        ),
         ("wmma.load.d.sync.aligned.row.m16n16k16.global.f16 {%r0}, [%a], %r4", "must name a matrix"),
         (
-            "wmma.mma.sync.aligned.row.col.m16n16k16.f32.f16 {%f0,%f1,%f2,%f3,%f4,%f5,%f6,%f7}, {%r0,%r1,%r2,%r3,%r4,%r5,%r6,%r7}, "
-            "{%r0,%r1,%r2,%r3,%r4,%r5,%r6,%r7}, {%r0,%r1,%r2,%r3}",
+            "wmma.mma.sync.aligned.row.col.m16n16k16.f32.bf16.bf16.f16 {%f0,%f1,%f2,%f3,%f4,%f5,%f6,%f7}, {%r0,%r1,%r2,%r3}, "
+            "{%r0,%r1,%r2,%r3}, {%r0,%r1,%r2,%r3}",
             "C of the type of D",
         ),
     ],

@@ -1,4 +1,4 @@
-"""Which bits do the warp-level matrix products return that have no dense 8-bit to 64-bit form: mma.sp and 4-bit mma.sync?
+"""Which bits do mma.sp, 4-bit mma.sync, and mma.sync of f64 with every rounding return?
 
 Every opcode runs on 16 tiles: random bits, floats of like exponents, few non-zeros and accumulators near the limits.
 Metadata is legal in every lane, also in those that the sparsity selector does not name.
@@ -17,13 +17,28 @@ from h100sim.layouts.fragments import fragment
 from ..compare import sha256
 from .timed_kernel import HEADER
 
-QUESTION = "Which bits do sparse mma.sync (every type, shape and selector) and 4-bit mma.sync return?"
-SETTLES = "h100sim/numerics/mma_sync.py, sparse.py: shapes, metadata and steps of mma.sp, steps of 4-bit products"
+QUESTION = (
+    "Which bits do sparse mma.sync (every type, shape and selector), 4-bit mma.sync and mma.sync of f64 (every rounding) return?"
+)
+SETTLES = "h100sim/numerics/mma_sync.py, sparse.py: shapes, metadata and steps of mma.sp, steps of 4-bit products, roundings of f64"
 
 TILES = 16
-_BITS = {"f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8, "s4": 4, "u4": 4, "f32": 32, "s32": 32}
+_BITS = {
+    "f16": 16,
+    "bf16": 16,
+    "tf32": 32,
+    "e4m3": 8,
+    "e5m2": 8,
+    "s8": 8,
+    "u8": 8,
+    "s4": 4,
+    "u4": 4,
+    "f32": 32,
+    "s32": 32,
+    "f64": 64,
+}
 #: Exponent and mantissa bits of the float types.
-_FIELDS = {"f16": (5, 10), "bf16": (8, 7), "tf32": (8, 23), "e4m3": (4, 3), "e5m2": (5, 2), "f32": (8, 23)}
+_FIELDS = {"f16": (5, 10), "bf16": (8, 7), "tf32": (8, 23), "e4m3": (4, 3), "e5m2": (5, 2), "f32": (8, 23), "f64": (11, 52)}
 _SP = "mma.sp::ordered_metadata.sync.aligned."
 _MMA = "mma.sync.aligned."
 
@@ -44,12 +59,18 @@ DENSE = tuple(
     for shape in ("m8n8k32", "m16n8k32", "m16n8k64")
     for sat, a, b in (("", "s4", "s4"), (".satfinite", "s4", "u4"), (".satfinite", "u4", "u4"), ("", "u4", "s4"))
 )
+#: Dense opcodes of f64.
+DOUBLE = tuple(
+    f"{shape}.row.col{rounding}.f64.f64.f64.f64"
+    for shape in ("m8n8k4", "m16n8k4", "m16n8k8", "m16n8k16")
+    for rounding in ("", ".rz", ".rm", ".rp")
+)
 
 
 def cases() -> list[tuple[str, int]]:
     """Return (opcode, selector); the selector is -1 for a dense product."""
     sparse = [(_SP + rest, selector) for rest, count in SPARSE for selector in range(count)]
-    return sparse + [(_MMA + rest, -1) for rest in DENSE]
+    return sparse + [(_MMA + rest, -1) for rest in (*DENSE, *DOUBLE)]
 
 
 def types(opcode: str) -> tuple[str, str, str]:
@@ -92,50 +113,56 @@ def _elements(rng: np.random.Generator, type_: str, shape: tuple[int, ...]) -> n
 
 def _registers(opcode: str, which: str, elements: np.ndarray) -> np.ndarray:
     """Return the registers (TILES, registers, 32 lanes) of an operand."""
-    owner = fragment(opcode, which)
-    words = np.zeros((TILES, int(owner["register"].max()) + 1, 32), np.uint32)
+    owner, word = fragment(opcode, which), word_of(opcode)
+    words = np.zeros((TILES, int(owner["register"].max()) + 1, 32), word)
     for tile in range(TILES):
-        parts = (elements[tile] << owner["bit"].astype(np.uint64)).astype(np.uint32)
+        parts = (elements[tile] << owner["bit"].astype(np.uint64)).astype(word)
         np.bitwise_or.at(words[tile], (owner["register"], owner["lane"]), parts)
     return words
 
 
+def word_of(opcode: str) -> type[np.uint32] | type[np.uint64]:
+    """Return what a register holds."""
+    return np.uint64 if types(opcode)[0] == "f64" else np.uint32
+
+
 def kernel(opcode: str, selector: int, counts: dict[str, int]) -> str:
     """Return the text of ``probe(in, out)``: one warp for each tile."""
-    c_type = "f32" if types(opcode)[0] == "f32" else "b32"
-    kinds = {"a": "b32", "b": "b32", "c": c_type, "m": "b32", "d": c_type}
+    word, size = ("b64", 8) if types(opcode)[0] == "f64" else ("b32", 4)
+    c_type = "f32" if types(opcode)[0] == "f32" else word
+    kinds = {"a": word, "b": word, "c": c_type, "m": word, "d": c_type}
     total = sum(counts.values())
     lines = [f".reg .{kinds[name]} %{name}<{max(count, 1)}>;" for name, count in (*counts.items(), ("d", counts["c"]))]
     lines += [
         ".reg .b32 %lane, %tile;", ".reg .b64 %in, %out, %offset;", "mov.u32 %lane, %tid.x;", "mov.u32 %tile, %ctaid.x;",
-        "ld.param.u64 %in, [in];", "ld.param.u64 %out, [out];", "mul.wide.u32 %offset, %lane, 4;",
-        "add.s64 %in, %in, %offset;", "add.s64 %out, %out, %offset;", f"mul.wide.u32 %offset, %tile, {128 * total};",
-        "add.s64 %in, %in, %offset;", f"mul.wide.u32 %offset, %tile, {128 * counts['c']};", "add.s64 %out, %out, %offset;",
+        "ld.param.u64 %in, [in];", "ld.param.u64 %out, [out];", f"mul.wide.u32 %offset, %lane, {size};",
+        "add.s64 %in, %in, %offset;", "add.s64 %out, %out, %offset;", f"mul.wide.u32 %offset, %tile, {32 * size * total};",
+        "add.s64 %in, %in, %offset;", f"mul.wide.u32 %offset, %tile, {32 * size * counts['c']};", "add.s64 %out, %out, %offset;",
     ]  # fmt: skip
     place = 0
     for name, count in counts.items():
-        lines += [f"ld.global.{kinds[name]} %{name}{k}, [%in+{128 * (place + k)}];" for k in range(count)]
+        lines += [f"ld.global.{kinds[name]} %{name}{k}, [%in+{32 * size * (place + k)}];" for k in range(count)]
         place += count
     groups = {name: "{" + ", ".join(f"%{name}{k}" for k in range(counts["c" if name == "d" else name])) + "}" for name in "dabc"}
     metadata = "" if selector < 0 else f", %m0, {selector}"
     lines.append(f"{opcode} {', '.join(groups.values())}{metadata};")
-    lines += [f"st.global.{c_type} [%out+{128 * k}], %d{k};" for k in range(counts["c"])]
+    lines += [f"st.global.{c_type} [%out+{32 * size * k}], %d{k};" for k in range(counts["c"])]
     body = "\n    ".join((*lines, "ret;"))
     return f"{HEADER}.visible .entry probe(.param .u64 in, .param .u64 out)\n{{\n    {body}\n}}\n"
 
 
 def result(launch: Callable[..., Any], opcode: str, selector: int) -> np.ndarray:
-    """Return D (TILES, M, N) as uint32 bits."""
+    """Return D (TILES, M, N) as bits, uint64 of f64, else uint32."""
     given = inputs(opcode, selector + 1)
     words = {name.lower(): _registers(opcode, name.lower(), given[name]) for name in "ABC"}
-    words["m"] = given["M"][:, None, :] if selector >= 0 else np.zeros((TILES, 0, 32), np.uint32)
+    words["m"] = given["M"][:, None, :] if selector >= 0 else np.zeros((TILES, 0, 32), word_of(opcode))
     counts = {name: value.shape[1] for name, value in words.items()}
-    out = np.zeros((TILES, counts["c"], 32), np.uint32)
+    out = np.zeros((TILES, counts["c"], 32), word_of(opcode))
     everything = np.ascontiguousarray(np.concatenate(list(words.values()), axis=1))
     launch(kernel(opcode, selector, counts), "probe", (TILES, 1, 1), (32, 1, 1), [everything, out])
     owner = fragment(opcode, "d")
-    bits = out[:, owner["register"], owner["lane"]] >> owner["bit"].astype(np.uint32)
-    return bits & np.uint32(0xFFFF if types(opcode)[0] == "f16" else 0xFFFFFFFF)
+    bits = out[:, owner["register"], owner["lane"]] >> owner["bit"].astype(out.dtype)
+    return bits & np.uint32(0xFFFF) if types(opcode)[0] == "f16" else bits
 
 
 def name(opcode: str, selector: int) -> str:
