@@ -60,7 +60,9 @@ LAUNCH_CONSTANTS = (
     "nclusterid.x", "nclusterid.y", "nclusterid.z", "is_explicit_cluster",
     "total_smem_size", "dynamic_smem_size", "aggr_smem_size", "reserved_smem_offset_begin", "reserved_smem_offset_end",
     "reserved_smem_offset_cap", "reserved_smem_offset_0", "reserved_smem_offset_1", "WARP_SZ", "current_graph_exec",
-    "tid.w", "ntid.w", "ctaid.w", "nctaid.w",
+    *(f"{name}.w" for name in (
+        "tid", "ntid", "ctaid", "nctaid", "clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid",
+    )),
 )  # fmt: skip
 
 _SCRATCH_BYTES = 512

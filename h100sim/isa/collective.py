@@ -252,7 +252,7 @@ def lower_vote(instruction: Instruction, environment: Environment) -> MachineOp:
     return MachineOp(vote, (d,), ((p, "pred"), (members, "u32")), (_VOTES.index(kind),), pipe="alu", latency=4)
 
 
-@machine_instruction("match.any.sync", "match.all.sync")
+@machine_instruction("match.any.sync", "match.all.sync", "match.sync.any", "match.sync.all")
 def lower_match(instruction: Instruction, environment: Environment) -> MachineOp:
     d, a, members = instruction.operands
     ins = ((a, instruction.types[-1]), (members, "u32"))

@@ -81,12 +81,14 @@ def _combined(op: Opcode, condition: str, name: str) -> str:
     f"setp.{_FLOAT}{_COMBINE}.[f64|bf16|bf16x2]",
 )
 def setp(op: Opcode) -> Operation:
-    """p = (a cmp b) op c and q = !(a cmp b) op c; of packed types p is for the low halves, q for the high halves."""
+    """p = (a cmp b) op c and q = !(a cmp b) op c; of packed types p is for the low halves, q for the high halves (left out where it is
+    not written: machine code of ptxas 13.0)."""
     let, pairs = _values(op, op.type)
     kind = "f32" if op.type in _HALVES else op.type
     conditions = [comparison(op.parts[0], kind, a, b) for a, b in pairs]
     if len(conditions) == 1 and op.destinations == 2:
         conditions.append(f"not ({conditions[0]})")
+    conditions = conditions[: op.destinations]
     combine = op.choose("and", "or", "xor") is not None
     body = tuple(_combined(op, condition, "c") for condition in conditions)
     operand = f"b{width_of_type(op.type)}" if op.type in _HALVES else op.type
@@ -95,11 +97,12 @@ def setp(op: Opcode) -> Operation:
 
 
 @lane_instruction(
-    f"set.{_SIGNED}{_COMBINE}.[u32|s32|f32].[s16|s32|s64]",
-    f"set.{_UNSIGNED}{_COMBINE}.[u32|s32|f32].[u16|u32|u64]",
-    f"set.[eq|ne]{_COMBINE}.[u32|s32|f32].[b16|b32|b64]",
-    f"set.{_FLOAT}{_COMBINE}[.ftz|].[u32|s32|f32].f32",
-    f"set.{_FLOAT}{_COMBINE}.[u32|s32|f32].f64",
+    f"set.{_SIGNED}{_COMBINE}.[u32|s32|f32|f16|bf16].[s16|s32|s64]",
+    f"set.{_UNSIGNED}{_COMBINE}.[u32|s32|f32|f16|bf16].[u16|u32|u64]",
+    f"set.[eq|ne]{_COMBINE}.[u32|s32|f32|f16|bf16].[b16|b32|b64]",
+    f"set.{_FLOAT}{_COMBINE}[.ftz|].[u32|s32|f32|f16].f32",
+    f"set.{_FLOAT}{_COMBINE}.[u32|s32|f32|f16|bf16].f64",
+    f"set.{_FLOAT}{_COMBINE}.bf16.[f32|f16]",
     f"set.{_FLOAT}{_COMBINE}[.ftz|].[f16|u16|s16|u32|s32].f16",
     f"set.{_FLOAT}{_COMBINE}.[bf16|u16|s16|u32|s32].bf16",
     f"set.{_FLOAT}{_COMBINE}[.ftz|].[f16x2|u32|s32].f16x2",

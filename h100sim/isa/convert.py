@@ -17,6 +17,7 @@ _ANY_INTEGER = "[" + "|".join(_INTEGERS) + "]"
 _WORD = "[u16|s16|u32|s32|u64|s64]"
 _FLOATS = ("f16", "bf16", "f32", "f64")
 _MODES = "[rn|rz|rm|rp]"
+_OPTIONAL_MODES = "[.rn|.rz|.rm|.rp|]"
 _INTEGRAL_MODES = "[rni|rzi|rmi|rpi]"
 _ONE = {"f16": 0x3C00, "bf16": 0x3F80}
 
@@ -168,10 +169,10 @@ def same_float(op: Opcode) -> Operation:
 
 @lane_instruction(
     "cvt[.ftz|][.sat|].f32.f16",
-    "cvt[.rn|.rz|.rm|.rp|][.ftz|].f32.bf16",
+    f"cvt{_OPTIONAL_MODES}[.ftz|].f32.bf16",
     "cvt[.ftz|][.sat|].f64.f32",
     "cvt[.sat|].f64.f16",
-    f"cvt.{_MODES}.f64.bf16",
+    f"cvt{_OPTIONAL_MODES}.f64.bf16",
 )
 def widen(op: Opcode) -> Operation:
     """Convert to a wider float, exactly. Measured: f64 and bf16 keep NaN payloads, f32.f16 does not, and none with .ftz."""
@@ -190,11 +191,14 @@ def widen(op: Opcode) -> Operation:
 @lane_instruction(
     f"cvt.{_MODES}[.ftz|][.sat|].[f32.f64|f16.f32]",
     f"cvt.{_MODES}[.sat|].f16.f64",
-    f"cvt.{_MODES}.[bf16.f64|f16.bf16|bf16.f16]",
+    f"cvt.{_MODES}.bf16.f64",
+    f"cvt{_OPTIONAL_MODES}.[f16.bf16|bf16.f16]",
     f"cvt.{_MODES}[.ftz|].bf16.f32",
 )
 def narrow(op: Opcode) -> Operation:
-    """Round to a narrower float. Measured: from f64, NaN keeps its payload; .ftz does nothing to an f16."""
+    """Round to a narrower float, between 16-bit ones to nearest where no mode is written (ptxas 13.0 makes the same machine code).
+
+    Measured: from f64, NaN keeps its payload; .ftz does nothing to an f16."""
     result, source = op.parts[-2:]
     mode = rounding(op)
     flush = op.has("ftz") and result != "f16"

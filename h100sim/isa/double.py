@@ -53,9 +53,9 @@ def div(op: Opcode) -> Operation:
     return _operation(2, f"div64(a, b, {mode})" if mode else "div64_nearest(a, b)", mode, nans="ab")
 
 
-@lane_instruction("rcp.[rn|rz|rm|rp].f64")
+@lane_instruction("rcp.[rn|rz|rm|rp][.ftz|].f64")
 def rcp(op: Opcode) -> Operation:
-    """d = 1 / a, correctly rounded."""
+    """d = 1 / a, correctly rounded; .ftz, which the manual does not have, does nothing (machine code of ptxas 13.0)."""
     mode = rounding(op)
     return _operation(1, f"div64(1.0, a, {mode})" if mode else "div64_nearest(1.0, a)", mode)
 

@@ -191,10 +191,14 @@ def _no_such_form(base: str, text: str) -> str:
     return f"opcode must be a form of {base} that sm_90a has ({like}{', '.join(named)}), not {text}"
 
 
+#: Modes of prmt that end in a number.
+_NOT_TYPES = ("rc8", "rc16")
+
+
 def _unordered(text: str) -> tuple[str, ...]:
     """Return the parts of an opcode sorted, except for its types (the parts that end in their width)."""
     base, *parts = text.split(".")
-    types = [part for part in parts if part == "pred" or part[-1].isdigit()]
+    types = [part for part in parts if part == "pred" or (part[-1].isdigit() and part not in _NOT_TYPES)]
     return (base, *types, *sorted(part for part in parts if part not in types))
 
 

@@ -121,7 +121,7 @@ def _no_form(opcode: str, like: str) -> str:
             2,
             _no_form(
                 "cvt.rn.f32.f32",
-                "857, among them cvt.rni.f32.f32, cvt.rn.tf32.f32, cvt.rna.tf32.f32, cvt.rn.f32.u32, cvt.rn.f32.s32, cvt.rzi.f32.f32",
+                "860, among them cvt.rni.f32.f32, cvt.rn.tf32.f32, cvt.rna.tf32.f32, cvt.rn.f32.u32, cvt.rn.f32.s32, cvt.rzi.f32.f32",
             ),
         ),
         ("add.s32", 2, "add.s32 must have 1 destinations and 2 sources, not 1 and 1"),

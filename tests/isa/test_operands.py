@@ -83,7 +83,7 @@ HEAD = ".reg .b32 %r_value, %t, %x, %y, %b; .reg .b64 %a, %w; .reg .pred %p, %q;
         (".reg .v2 .b32 %v; mov.b32 %v.x, %t; mov.b32 %v.y, 5; add.u32 %r_value, %v.r, %v.g;", LANE + 5),
         (".reg .v4 .b32 %v; mov.v2.u32 {%v.x, %v.y}, {%t, 3}; mov.b64 %w, {%v.x, %v.y}; mov.b64 {%r_value, %v.z}, %w;"
          "add.u32 %r_value, %r_value, %v.z;", LANE + 3),
-        (".reg .v4 .u32 %v; mov.v4.u32 %v, %ntid; add.u32 %r_value, %v.x, %v.w;", LANE * 0 + 33),
+        (".reg .v4 .u32 %v; mov.v4.u32 %v, %ntid; add.u32 %r_value, %v.x, %v.w;", LANE * 0 + 32),
         ("mov.u32 %x, 1; { .reg .b32 %x; mov.u32 %x, 2; { .reg .b64 %x; mov.u64 %x, 40; cvt.u32.u64 %r_value, %x; }"
          "add.u32 %r_value, %r_value, %x; } add.u32 %r_value, %r_value, %x;", LANE * 0 + 43),
         ("mov.u32 %r_value, 0; { L: add.u32 %r_value, %r_value, 1; setp.lt.u32 %p, %r_value, 3; @%p bra L; }"

@@ -150,7 +150,7 @@ def test_the_mbarrier_is_the_one_beside_the_data():
     [
         ("st.async.mmio.release.sys.global.b32 [%at], %t, [%b]", "must complete on an mbarrier on sm_90a"),
         (f"st.async.{TO}.b16 [%at], %t, [%b]", "must store up to 16 bytes"),
-        (f"red.async.relaxed.cluster.{TO}.add.f32 [%at], %f, [%b]", "red.async add must be of u32, s32, u64, not f32"),
+        (f"red.async.relaxed.cluster.{TO}.add.f32 [%at], %f, [%b]", "red.async add must be of u32, s32, u64, s64, not f32"),
         (f"red.async.relaxed.cluster.{TO}.min.u64 [%at], %wide, [%b]", "red.async min must be of u32, s32, not u64"),
     ],
 )

@@ -23,8 +23,7 @@ ROOT = Path(__file__).parents[2]
 #: Forms that ptxas takes and the simulator refuses, by their beginning; docs/coverage.md says why.
 REFUSED_HERE = re.compile(
     r"createpolicy\.cvt|multimem|istypep|tex\.|tld4|txq|su(ld|st|red|q)|v(add|sub|avrg|absdiff|min|max|set|shl|shr|mad)"
-    r"|alloca|stack(save|restore)|mma\.sync\.aligned\.m8n8k4\.\w+\.\w+\.(f16|f32|rz|rm|rp)\b"
-    r"|wmma\..*\.(s4|u4|b1)\b|wmma\.mma.*\.f32\.f16 "
+    r"|alloca|stack(save|restore)|mma\.sync\.aligned\.m8n8k4\.\w+\.\w+\.(f16|f32)\b"
     r"|mov\.\w+ \w, %pm"
 )
 #: Opcodes of real kernels that are refused.

@@ -178,9 +178,7 @@ def _supported(forms: tuple[str, ...], here: dict[str, Answer], there: dict[str,
 
 #: Why forms are refused whose message does not say so, by the beginning of the form.
 _REASONS = (
-    (r"wmma\..*[.](s4|u4|b1)\b", "fragments of 4-bit and single-bit elements are not simulated"),
-    (r"wmma\.mma", "C of another type than D is not simulated"),
-    (r"mma\.sync\.aligned\.m8n8k4", "the shape of sm_70, which later chips emulate, is not simulated"),
+    (r"mma\.sync\.aligned\.m8n8k4", "the shape of sm_70, for which ptxas 13.0 makes code that multiplies no matrices"),
     (r"mov\.\w+ \w, %pm", "performance counters are not simulated"),
     (r"mov\.\w+ \w, %reserved", "the registers of the reserved memory are not simulated"),
     (r"su[a-z]+\.", "textures and surfaces are not simulated"),

@@ -26,18 +26,19 @@ _THREADS = 128
 _OPCODES_PER_KERNEL = 32
 #: Every how many opcodes of a table that is a product of many choices are asked.
 _THINNED = {"set": 13, "setp": 7, "slct": 3}
-#: Forms with an immediate or vectors (tested apart), and those that came after the question was asked.
-_LEFT_OUT = ("lop3", "mov", "vabsdiff4")
+#: Forms with an immediate or vectors (tested apart).
+_LEFT_OUT = ("lop3", "mov")
 
 
 def opcodes() -> list[str]:
-    """Return the opcodes that are asked."""
-    return [
+    """Return the opcodes that are asked; comparisons of pairs once more with both results, as ``opcode|q``."""
+    asked = [
         opcode
         for base, group in lane.forms().items()
         if base not in _LEFT_OUT
         for opcode in islice(group, 0, None, _THINNED.get(base, 1))
     ]
+    return asked + [f"{opcode}|q" for opcode in asked if opcode.startswith("setp.") and opcode.endswith("x2")]
 
 
 def operands() -> np.ndarray:
@@ -179,7 +180,8 @@ def register_of(opcode: str, type_: str, place: int, wide: bool) -> str:
 
 def _body(k: int, opcode: str) -> str:
     """Return the lines that run one opcode: declare, narrow the operands, execute, widen and store the result."""
-    op = lane.operation(opcode)
+    opcode, both, _ = opcode.partition("|")
+    op = lane.operation(opcode, 2 if both else 1)
     ins = [t for t in op.ins if t != "#"]
     is_wide = op.wide and "bf16" not in opcode.split(".")
     registers = [(f"%i{k}_{n}", register_of(opcode, t, n, is_wide)) for n, t in enumerate(ins)]
