@@ -239,7 +239,23 @@ def load_uniform(regs, mask, ops, ctx):
     return S.S_NEXT
 
 
+@inner
+def first_fault(regs, mask, ctx, where):
+    """Record the error of the lowest lane that may not store; one may not."""
+    c, ins = S.context(ctx), current(ctx)
+    for lane in range(32):
+        if (mask >> lane) & 1 and pointer(ctx, c.warp, lane, ins.imm1, get(regs, where, lane) + ins.imm0, ins.imm2 * ins.imm3) == 0:
+            break
+    return S.S_ERROR
+
+
 def store(regs, mask, ops, ctx):
+    """[a], value..; imm0 offset, imm1 space, imm2 bytes of a value, imm3 how many, imm5 access.
+
+    Of lanes that store to the same bytes the lowest has the last word, in each part of the warp that stores 128 bytes together (all
+    lanes up to 4 bytes each, halves of 8, quarters of 16), and a later part has it over an earlier one. Measured:
+    validate/silicon/store_conflicts.json.
+    """
     c = S.context(ctx)
     ins = current(ctx)
     offset, space, size, count, access = ins.imm0, ins.imm1, ins.imm2, ins.imm3, ins.imm5
@@ -247,13 +263,15 @@ def store(regs, mask, ops, ctx):
     total = size * count
     kind = space
     changed = 0
-    for lane in range(32):
+    last = 31 if total <= 4 else 128 // total - 1
+    for step in range(32):
+        lane = step ^ last
         if not (mask >> lane) & 1:
             continue
         address = get(regs, where, lane) + offset
         target = pointer(ctx, c.warp, lane, space, address, total)
         if target == 0:
-            return S.S_ERROR
+            return first_fault(regs, mask, ctx, where)
         if space == GENERIC:
             kind = space_of_generic(address)
         if size == 16:

@@ -11,6 +11,7 @@ PROBES = {
     "cache_policies": 228,
     "cluster_store_bits": 59,
     "sparse_wgmma_bits": 22,
+    "store_conflicts": 242,
     "tensor_map_fields": 380,
     "wmma_bits": 177,
 }
