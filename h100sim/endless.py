@@ -1,7 +1,8 @@
 """Loops that can never end: when a warp comes back to a state that it was in before, and nothing else can happen.
 
 A hash of a warp's registers and places is compared after every 64 backward branches (:mod:`h100sim.lanes`); what nobody changes
-meanwhile (memory, barriers, copies: ``progress``) need not be.
+meanwhile (memory, barriers, copies: ``progress``) need not be. Where nothing can happen but that suspended waits give up, the states of
+all warps that wait are compared each time.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import numpy as np
 
 from . import state as S
 from .lanes import let_go
-from .native import i64, inner
+from .native import entry, i64, inner
 from .services import ITEM_WARP
 
 #: Looks at a warp in a loop during which nothing but registers changed in the launch, after which lanes that wait for those in the
@@ -91,6 +92,18 @@ def let_all_go(ctx):
     if found:
         c.progress += 1
     return found
+
+
+@entry("int64")
+def state_of_suspended(ctx):
+    """Return a hash of the states of all warps of which nothing runs."""
+    c = S.context(ctx)
+    h = np.int64(0)
+    for w in range(c.n_slots * c.warps_per_cta):
+        if S.warps(ctx)[w].state == S.W_BLOCKED:
+            h = (h ^ state_hash(ctx, w) ^ w) * 0x100000001B3
+            h ^= (h >> 29) & 0x7FFFFFFFF
+    return h
 
 
 @inner

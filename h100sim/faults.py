@@ -108,7 +108,7 @@ _MBARRIER = "Parallel Synchronization and Communication Instructions: mbarrier"
 MBARRIER_MISALIGNED = _fault(MisalignedAddress, "mbarrier address must be a multiple of 8, not {a:#x}", _MBARRIER)
 MBARRIER_UNINITIALISED = _fault(
     IllegalInstruction,
-    "{op} must name an initialised mbarrier, not shared address {a:#x}, which has never been one in this CTA",
+    "{op} must name an initialised mbarrier, not shared address {a:#x}, where there is none in this CTA",
     _MBARRIER,
 )
 MBARRIER_COUNT = _fault(IllegalInstruction, "mbarrier count must be from 1 to 1,048,575, not {a:,}", _MBARRIER)
@@ -119,6 +119,12 @@ MBARRIER_OVERFLOW = _fault(
     "mbarrier {more[0]} must stay from -1,048,575 to 1,048,575, not {b:,} ({more[1]})",
     _MBARRIER,
     lambda machine, a, b, c: ("tx-count" if c else "pending count", machine.barrier_name(a)),
+)
+MBARRIER_ARRIVALS = _fault(
+    IllegalInstruction,
+    "{op} must bring {more} no more arrivals than its phase still waits for ({c:,}), not {b:,}",
+    _MBARRIER,
+    lambda machine, a, b, c: machine.barrier_name(a),
 )
 BARRIER_COUNT = _fault(
     IllegalInstruction, "{op} thread count must be a multiple of 32 up to the {b} of the CTA, not {a}", "bar, barrier"

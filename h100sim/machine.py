@@ -19,6 +19,7 @@ from .checks.deadlock import explain
 from .checks.wait_graph import ledgers, wait_edges
 from .device_functions import Console, DeviceRuntime
 from .devices import DeviceModel
+from .endless import state_of_suspended
 from .errors import DeadlockError, H100SimError, KernelError, LaunchError, Where
 from .intervals import mbarrier_name
 from .memory.cache import LINE_SHIFT, NEVER
@@ -34,9 +35,9 @@ from .trace import CTA_INFO, EVENT, WARP_INFO, KernelInfo, Trace, Wait
 from .units.tensor_core import step_addresses
 from .units.tensor_maps import FORGOTTEN
 
-#: Rounds in which every waiter may look again in vain before the launch is called dead.
-_BARREN_ROUNDS = 2
-_BARREN_ROUNDS_WITH_CLOCK = 200
+#: How often waits may give up, and nothing but registers change (a warp counts its tries or reads a clock), before the launch is
+#: called dead: 4 milliseconds on silicon.
+_VAIN_ROUNDS = 1024
 _FOREVER = 1 << 62
 #: Cycles that a launch may take where the caller gives no limit: 76 milliseconds on silicon.
 MOST_CYCLES = 1 << 27
@@ -291,7 +292,8 @@ class Machine:
         c["max_steps"] = _FOREVER if max_steps is None else max_steps
         limit = self.launch.max_cycles
         c["until"] = min(limit, _FOREVER if until is None else until)
-        barren, progress = 0, -1
+        #: The last time that nothing could happen: progress and state of the warps that waited, and looks at them since it changed.
+        idle, looks = (-1, 0), 0
         room = int(c["event_capacity"]) - 512
         while True:
             left = _FOREVER if max_events is None else max_events - self.event_count - 1
@@ -321,12 +323,14 @@ class Machine:
                 return True
             else:  # R_IDLE or R_ENDLESS
                 self.tables["warps"]["loop_progress"] = -1
-                barren = barren + 1 if int(c["progress"]) == progress else 0
-                progress = int(c["progress"])
-                patience = _BARREN_ROUNDS_WITH_CLOCK if c["clock_reads"] else _BARREN_ROUNDS
-                if barren >= patience or not self._expire():
+                now = int(c["progress"]), state_of_suspended(self.ctx.ctypes.data)
+                looks = looks + 1 if now[0] == idle[0] else 0
+                if now == idle or looks >= _VAIN_ROUNDS or not self._expire():
                     self.flush()
-                    raise self._deadlock()
+                    raise self._deadlock(0 if now == idle else looks)
+                # A warp may count its tries or read a clock; a state of any period is found as in a loop.
+                if looks & (looks - 1) == 0:
+                    idle = now
 
     def _expire(self) -> bool:
         """Nothing can happen any more: let every suspended try_wait return False, as silicon does after its time limit."""
@@ -340,10 +344,10 @@ class Machine:
             engine.expire(self.ctx.ctypes.data, int(n), time)
         return True
 
-    def _deadlock(self) -> DeadlockError:
+    def _deadlock(self, rounds: int) -> DeadlockError:
         history = self._history()
         about = self.kernel, wait_states(self, history), history
-        message, waits = explain(*about)
+        message, waits = explain(*about, rounds)
         return DeadlockError(message, waits, edges=wait_edges(*about), ledger=ledgers(*about))
 
     def _history(self) -> np.ndarray:
@@ -383,20 +387,23 @@ class Machine:
             raise type(error)(error.message, self.where(w, pc), error.rule) from None
         self.attach_memory()
 
+    def _fault(self, code: int, a: int, b: int = 0) -> H100SimError:
+        """Return the error that the instruction makes which asked for a service."""
+        c = self.context
+        c["error"], c["error_a"], c["error_b"], c["error_warp"], c["error_pc"] = code, a, b, c["warp"], c["pc"]
+        self.flush()
+        return faults.error_of(self)
+
     def _decode_tensor_map(self) -> None:
         c = self.context
         address = int(c["error_a"])
         raw = self.read_bytes(address, 128)
         if raw is None or len(raw) < 128:
-            c["error"], c["error_a"], c["error_b"] = faults.OUT_OF_RANGE_GLOBAL, address, 128
-            self.flush()
-            raise faults.error_of(self)
+            raise self._fault(faults.OUT_OF_RANGE_GLOBAL, address, 128)
         try:
             plan = TensorMap.decode(raw).plan
         except (ValueError, H100SimError):
-            c["error"], c["error_a"] = faults.TENSOR_MAP_INVALID, address
-            self.flush()
-            raise faults.error_of(self) from None
+            raise self._fault(faults.TENSOR_MAP_INVALID, address) from None
         n = self._plan_count
         flying = self.tables["asyncs"]["plan"][self.tables["asyncs"]["state"] != S.A_FREE]
         for k in np.flatnonzero(self.tables["plan_addresses"][:n] == FORGOTTEN):

@@ -74,3 +74,41 @@ def test_a_counter_that_never_stops_ends_at_the_limit_of_cycles():
     body = "L: add.u32 %t, %t, 1; bra L;"
     with pytest.raises(h100sim.CycleLimit, match=r"within 50,000 cycles \(max_cycles\), but warp 0 at line \d+, warp 1 at line"):
         launch(entry("u64 out", _REGISTERS + body), (zeros(1),), block=64, max_cycles=50_000)
+
+
+_TRY = "mbarrier.try_wait.parity.shared.b64 %p, [%s], 0;"
+
+
+@pytest.mark.parametrize(
+    ("tries", "body"),
+    [
+        (50, f"W: add.u32 %v, %v, 1; setp.ge.u32 %q, %v, 50; @%q bra E; {_TRY} @!%p bra W; E:"),
+        (3, f"add.u32 %v, %v, 1; {_TRY} {_TRY} add.u32 %v, %v, 1; {_TRY} {_TRY} add.u32 %v, %v, 1;"),
+        (9, "W: add.u32 %v, %v, 1; mbarrier.try_wait.parity.shared.b64 %p, [%s], 0, 1000; setp.lt.u32 %q, %v, 9; @%q bra W;"),
+    ],
+    ids=["loop", "straight line", "suspend-time hint"],
+)
+def test_a_bounded_number_of_tries_is_no_deadlock(tries, body):
+    out = zeros(1)
+    start = "mbarrier.init.shared.b64 [%s], 1; mov.u32 %v, 0;"
+    run = launch(entry("u64 out", _REGISTERS + start + body + "st.global.u32 [%a], %v;"), (out,), block=1)
+    assert out[0] == tries and run.cycles < (tries + 1) * 9_000
+
+
+def test_a_time_limit_of_a_millisecond_is_no_deadlock():
+    body = """
+    .reg .b64 %t0, %t1; mbarrier.init.shared.b64 [%s], 1; mov.u64 %t0, %globaltimer;
+    W: mbarrier.try_wait.parity.shared.b64 %p, [%s], 0; mov.u64 %t1, %globaltimer; sub.u64 %t1, %t1, %t0;
+    setp.lt.u64 %q, %t1, 1000000; @%q bra W; st.global.u32 [%a], 7;
+"""
+    out = zeros(1)
+    launch(entry("u64 out", _REGISTERS + body), (out,), block=1)
+    assert out[0] == 7
+
+
+def test_tries_that_are_counted_for_ever_are_an_error_that_says_so():
+    body = f"mbarrier.init.shared.b64 [%s], 1; mov.u32 %v, 0; W: add.u32 %v, %v, 1; {_TRY} @!%p bra W;"
+    with pytest.raises(
+        h100sim.DeadlockError, match=r"no warp has got on by cycle [\d,]+, although the waits have given up 1,024 times"
+    ):
+        launch(entry("u64 out", _REGISTERS + body), (zeros(1),), block=32)

@@ -167,6 +167,10 @@ class Checker:
         if hazard.kind != "race" or pc < 0:
             return hazard
         what = f"{words.opcode(pc)} at {words.kernel.place(pc)}"
+        if self.launch.flags[pc] >> launch_module.PC_SCOPE == launch_module.WHOLE_GPU:
+            return replace(
+                hazard, fix=f"give the fences before {what} and behind the load that reads it a scope that holds both CTAs"
+            )
         return replace(hazard, fix=f"give {what} and the acquire that reads it a scope that holds both CTAs")
 
     def _feed_registers(self, events: np.ndarray, touching: np.ndarray, first: int) -> None:

@@ -119,12 +119,12 @@ class History:
         return {int(w) for w in found["warp"][since:] if w >= 0}
 
 
-def explain(kernel: KernelInfo, waits: list[WaitState], history: np.ndarray) -> tuple[str, tuple[str, ...]]:
+def explain(kernel: KernelInfo, waits: list[WaitState], history: np.ndarray, rounds: int = 0) -> tuple[str, tuple[str, ...]]:
     """Return the message of a DeadlockError and its lines: one per waiting role, then why what it waits for cannot
     happen.
 
     ``history``: the events so far (EVENT), possibly empty; without them the lines say only what the machine's state
-    says.
+    says. ``rounds``: how often waits have given up in vain, where warps count that or read a clock (0: what they do repeats itself).
     """
     past = History(kernel, history)
     groups = groups_of(past, waits)
@@ -146,6 +146,8 @@ def explain(kernel: KernelInfo, waits: list[WaitState], history: np.ndarray) -> 
             lines.append(ledger)
     if others:
         lines.append(f"{others:,} other {'CTA waits' if others == 1 else 'CTAs wait'} for ever too")
+    if rounds > 1:
+        return f"no warp has got on by cycle {now:,}, although the waits have given up {rounds:,} times", tuple(lines)
     return f"no warp can proceed at cycle {now:,}", tuple(lines)
 
 

@@ -34,6 +34,7 @@ PLACES_MAX = 4096
     PC_SYNC, PC_UNTESTED, PC_COLLECTIVE,
 ) = (1 << k for k in range(12))  # fmt: skip
 PC_SCOPE = 12
+WHOLE_GPU = 2
 
 
 _ALL_LANES = 0xFFFFFFFF

@@ -169,6 +169,14 @@ def _edge(words: Words, f: np.ndarray) -> tuple[str, str]:
             f"cp.async.wait_group by {role}, then an arrive or barrier to {other}",
             "put cp.async.wait_all (or cp.async.mbarrier.arrive.noinc) before the arrive or barrier that follows",
         )
+    ctas = int(f[t.F_FIRST + 2]), int(f[t.F_SECOND + 2])
+    if ctas[0] != ctas[1] and not flags & t.IN_SHARED:
+        return (
+            f"a release by {role} of CTA {ctas[0]} after its access and an acquire by {other} of CTA {ctas[1]} before its own, in a "
+            "scope that holds both CTAs",
+            "release after the first access (st.release.gpu, or fence.acq_rel.gpu before a flag is set) and acquire before the second "
+            "(ld.acquire.gpu, or fence.acq_rel.gpu after the flag is read); in a cluster barrier.cluster does it",
+        )
     return (
         f"an arrive or barrier by {role} after its access, and a wait of {other} for it before its own",
         "put a barrier between the two accesses, or an mbarrier arrive after the first and a wait before the second",
@@ -297,11 +305,12 @@ def _strict_init(words: Words, f: np.ndarray) -> Hazard:
 
 
 def _one_sided(
-    words: Words, f: np.ndarray, kind: str, message: str, what: str, space: str, missing: str, rule: str, fix: str
+    words: Words, f: np.ndarray, kind: str, message: str, what: str, space: str, missing: str, rule: str, fix: str, before: str = ""
 ) -> Hazard:
+    """``what`` the accesses are called; ``before``: the first one, if it has another name."""
     second = _access(words, f, t.F_SECOND, space, what)
     assert second is not None, "access of a finding must be known"
-    first = _access(words, f, t.F_FIRST, space, what)
+    first = _access(words, f, t.F_FIRST, space, before or what)
     return Hazard(kind, message, first, second, missing, rule, fix, int(f[t.F_COUNT]))
 
 
@@ -372,7 +381,7 @@ def _barrier_counts(words: Words, f: np.ndarray) -> Hazard:
     message = f"barrier {int(f[t.F_A])} must have one thread count in a generation, not {before} and {now}"
     return _one_sided(
         words, f, "barrier-misuse", message, f"arrival that counts {now} threads", "barrier", "", _BARRIER,
-        "give the same total of waiting and arriving threads at every site of this barrier",
+        "give the same total of waiting and arriving threads at every site of this barrier", f"arrival that counts {before} threads",
     )  # fmt: skip
 
 

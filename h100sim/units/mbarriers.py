@@ -99,7 +99,7 @@ def arrive(ctx, m, count):
     c = S.context(ctx)
     M = S.mbarriers(ctx)[m]
     if M.pending < count:
-        return fail(ctx, faults.MBARRIER_OVERFLOW, M.identity, M.pending - count, 0)
+        return fail(ctx, faults.MBARRIER_ARRIVALS, M.identity, count, M.pending)
     M.pending -= count
     c.progress += 1
     emit_here(ctx, _ARRIVED, -1, M.identity, count, M.pending, M.phase)

@@ -126,6 +126,29 @@ def test_a_release_reaches_as_far_as_its_scope(scope: str, cluster: int, expecte
         assert fix.startswith(f"give {release} at line ") and fix.endswith("a scope that holds both CTAs")
 
 
+@pytest.mark.parametrize(
+    ("writer", "reader", "fix"),
+    [
+        ("fence.acq_rel.gpu;", "fence.acq_rel.gpu;", ""),
+        ("fence.acq_rel.cta;", "fence.acq_rel.gpu;", "give the fences before st.relaxed.gpu.global.u32 at line "),
+        ("fence.acq_rel.gpu;", "fence.acq_rel.cta;", "release after the first access (st.release.gpu, or fence.acq_rel.gpu"),
+        ("", "fence.acq_rel.gpu;", "release after the first access (st.release.gpu, or fence.acq_rel.gpu"),
+    ],
+)
+def test_a_relaxed_flag_between_ctas_needs_fences_of_the_gpu(writer: str, reader: str, fix: str) -> None:
+    steps = [step.replace("st.release", "st.relaxed").replace("ld.acquire", "ld.relaxed") for step in flag("gpu", reader)]
+    at = next(k for k, step in enumerate(steps) if "st.relaxed" in step)
+    steps[at:at] = [writer] if writer else []
+    steps.insert(-1, "ld.global.u32 %r11, [%target+64];")
+    outcome = run(build(start=steps), 32, grid=2)
+    assert outcome.is_clean == (not fix)
+    if fix:
+        assert outcome.hazards[0].fix.startswith(fix)
+        assert outcome.hazards[0].missing.startswith(
+            "a release by warp 0 of CTA 0 after its access and an acquire by warp 0 of CTA 1 "
+        )
+
+
 def test_a_flag_orders_generic_reads_but_a_copy_needs_a_fence() -> None:
     """C44."""
     copy = [arrive_tx(0, 64), "add.u64 %source, %target, 64;", *load(0, 0, 64), wait(0, 0)]

@@ -99,7 +99,8 @@ def test_a_whole_warp_arms_a_barrier_of_one_arrival() -> None:
     program = build(role(0, 31, arrive_tx(0)), role(128, 255, wait(0, 0)), start=inits(1))
     error = run(program, 256).error
     assert isinstance(error, IllegalInstruction)
-    assert error.message.startswith("mbarrier pending count must stay from")
+    rule = "must bring mbarrier 0x7c00 no more arrivals than its phase still waits for (0), not 1"
+    assert error.message == f"mbarrier.arrive.expect_tx.shared::cta.b64 {rule}"
 
 
 def test_a_barrier_that_was_never_initialised() -> None:

@@ -20,6 +20,12 @@ def test_a_count_larger_than_the_threads_that_come() -> None:
 def test_two_counts_in_one_generation() -> None:
     outcome = run(build(role(0, 127, sync(2, 256)), role(128, 255, sync(2, 128))), 256)
     assert ("barrier-misuse", "barrier 2 must have one thread count in a generation, not 256 and 128") in outcome.found
+    counts = next(h for h in outcome.hazards if "one thread count" in h.message)
+    assert counts.first is not None
+    assert [access.what for access in (counts.first, counts.second)] == [
+        "arrival that counts 256 threads",
+        "arrival that counts 128 threads",
+    ]
 
 
 def test_an_arrive_that_runs_ahead() -> None:

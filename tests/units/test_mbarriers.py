@@ -96,7 +96,11 @@ def test_missing_bytes_are_a_deadlock_that_counts_them():
             h100sim.IllegalInstruction,
             "mbarrier count must be from 1 to 1,048,575, not 0",
         ),
-        ("mbarrier.arrive.shared::cta.b64 _, [%b], 2;", h100sim.IllegalInstruction, "mbarrier pending count must stay"),
+        (
+            "mbarrier.arrive.shared::cta.b64 _, [%b], 2;",
+            h100sim.IllegalInstruction,
+            r"must bring mbarrier 0x400 no more arrivals than its phase still waits for \(1\), not 2",
+        ),
         (WAIT.format(n=0, parity=2), h100sim.IllegalInstruction, "mbarrier phase parity must be 0 or 1, not 2"),
         ("ld.shared.u32 %v, [%b+100000];", h100sim.OutOfRange, "shared address must lie in the"),
         ("trap;", h100sim.Trap, "kernel executed trap"),

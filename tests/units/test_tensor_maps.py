@@ -131,12 +131,22 @@ def test_what_there_is_not_is_refused(text, message):
         launch(entry("u64 map", body), (zeros(32),), block=1)
 
 
-def test_a_map_that_was_never_encoded_is_an_error():
-    body = """.shared .align 128 .b8 s[128]; .shared .align 8 .b64 bar; .reg .b64 %a; .reg .b32 %s, %b;
-    ld.param.u64 %a, [map]; mov.u32 %s, s; mov.u32 %b, bar; mbarrier.init.shared::cta.b64 [%b], 1;
-    cp.async.bulk.tensor.1d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%s], [%a, {0}], [%b];"""
-    with pytest.raises(h100sim.IllegalInstruction, match="tensor map must be 128 bytes that the driver encoded"):
-        launch(entry("u64 map", body), (np.full(32, 0xFFFFFFFF, np.uint32),), block=1)
+@pytest.mark.parametrize(
+    ("address", "error", "message"),
+    [
+        ("%a", h100sim.IllegalInstruction, "tensor map must be 128 bytes that the driver encoded"),
+        ("%n", h100sim.OutOfRange, "address must lie in an allocation"),
+    ],
+    ids=["rubbish", "nothing there"],
+)
+def test_a_map_that_was_never_encoded_is_an_error(address, error, message):
+    body = f""".shared .align 128 .b8 s[128]; .shared .align 8 .b64 bar; .reg .b64 %a, %n; .reg .b32 %s, %b;
+    ld.param.u64 %a, [map]; mov.u64 %n, 64; mov.u32 %s, s; mov.u32 %b, bar; mbarrier.init.shared::cta.b64 [%b], 1;
+    cp.async.bulk.tensor.1d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%s], [{address}, {{0}}], [%b];"""
+    text = entry("u64 map", body)
+    with pytest.raises(error, match=f"cp.async.bulk.tensor.*{message}") as caught:
+        launch(text, (np.full(32, 0xFFFFFFFF, np.uint32),), block=1)
+    assert caught.value.where.line == 1 + text[: text.index("cp.async.bulk")].count("\n")
 
 
 def test_every_field_has_a_test():
