@@ -21,7 +21,16 @@ from .machine_code import processor
 _PACKAGE = Path(__file__).parent
 #: How functions are compiled.
 _COMPILERS = [
-    _PACKAGE / name for name in ("native.py", "compiling.py", "numba_contexts.py", "numba_passes.py", "plain_compiling.py")
+    _PACKAGE / name
+    for name in (
+        "native.py",
+        "compiling.py",
+        "numba_contexts.py",
+        "numba_lowering.py",
+        "numba_passes.py",
+        "numba_tables.py",
+        "plain_compiling.py",
+    )
 ]
 #: Imports at the start of a line: what code of the module may call. Imports inside functions never reach compiled code.
 _IMPORT = re.compile(r"^from\s+([.\w]+)\s+import\s+(\([^)]*\)|[^\n]*)", re.MULTILINE)

@@ -1,11 +1,11 @@
-"""Numba with the passes and the machine code that our functions need, and no more: they compile in half the time.
+"""Numba with the passes and the machine code that our functions need, and no more: they compile in a third of the time.
 
 Numba compiles every function to machine code and links it into each caller besides. Functions that only compiled code calls need no
 machine code of their own; those that are entered from outside need it once, after all that they call has been linked in and
 optimised together. Passes for what our functions do not have (lifted loops, closures, array expressions, generators) are left out.
 
-This and :mod:`.numba_passes` and :mod:`.numba_contexts` are the places that use what Numba does not document. Where a version lacks any
-of it, :mod:`.plain_compiling` takes their place.
+This module and those called ``numba_`` are the places that use what Numba does not document. Where a version lacks any of it,
+:mod:`.plain_compiling` takes their place.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from numba.core.targetconfig import ConfigStack
 from numba.core.typed_passes import NativeLowering, NoPythonBackend
 from numba.core.typing import templates
 
-from .numba_contexts import target_of, typing_of, without_events
+from .numba_contexts import in_haste, target_of, typing_of
 from .numba_passes import BEFORE_LOWERING, EntryLibrary, LinkedLibrary, Lowering, ObjectLibrary, never_entered
 
 
@@ -154,7 +154,7 @@ def callback(function: Callable, signature: templates.Signature, loops: str) -> 
     args, return_type = sigutils.normalize_signature(signature)
     flags = compiler.Flags()
     target.options.parse_as_flags(flags, dict(_OPTIONS))
-    with global_compiler_lock, without_events():
+    with global_compiler_lock, in_haste():
         made = ObjectCompiler(target.typing_context, target.target_context, None, args, return_type, flags, {}).compile_extra(
             function
         )

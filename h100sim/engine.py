@@ -13,6 +13,8 @@ Control flow follows the rules of independent thread scheduling: see :mod:`h100s
 
 from __future__ import annotations
 
+import numpy as np
+
 from . import state as S
 from .ctas import end_warp
 from .endless import VAIN_LOOKS, is_endless, is_vain, let_all_go
@@ -22,16 +24,13 @@ from .services import ITEM_WARP, PRIORITY_WARP, WARPS_DELAYED, emit, next_time, 
 from .trace import Cause, Event, Wait
 from .units.clusters import end_of_lanes
 
-#: What :func:`run_warps` returns where the queue decides what comes next.
-_NEXT = -1
+#: What :func:`run_warps` returns where the queue decides what comes next, and the status of a branch of a loop that nothing ends.
+_NEXT, _ENDLESS = -1, -1
 
 _ISSUED = int(Event.ISSUED)
 _WARPGROUP = int(Wait.WARPGROUP)
 _DEPENDENCY, _SCHEDULER, _PIPE, _FETCH = int(Cause.DEPENDENCY), int(Cause.SCHEDULER), int(Cause.PIPE), int(Cause.FETCH)
 _TENSOR_CORE = int(Cause.TENSOR_CORE)
-
-_FULL = 0xFFFFFFFF
-_MANY = 1 << 40
 
 
 @inner
@@ -75,21 +74,177 @@ def limit(ctx, time):
 
 
 @inner
+def operands_there(ctx, w, pc, time):
+    """Return from when on the operands of a warp's next instruction are there, at ``time`` at the earliest."""
+    W, ins = S.warps(ctx)[w], S.instructions(ctx)[pc]
+    if W.horizon > time:
+        slots, ready = S.context(ctx).slots, W.ready
+        for s in range(ins.slots, ins.slots + ins.inputs + ins.outputs):
+            time = max(time, load_i64(ready, load_i32(slots, s)))
+    return time
+
+
+@inner
+def admitted(ctx, w, pc, time):
+    """Return when an instruction whose operands are there can issue, and why not at ``time`` (0: nothing holds it)."""
+    W, ins = S.warps(ctx)[w], S.instructions(ctx)[pc]
+    c = S.context(ctx)
+    cause = 0
+    # What an assembler removes takes neither a slot nor a pipe.
+    if ins.slots_taken > 0:
+        free = load_i64(c.scheduler_free, W.scheduler)
+        if free > time:
+            time, cause = free, _SCHEDULER
+    if ins.issue > 0:
+        pipe = W.scheduler * S.N_PIPES + ins.pipe
+        free = load_i64(c.pipe_free, pipe)
+        if W.granted < 0 and free > time * S.PIPE_UNITS:
+            # Warps take a busy pipe in the order in which they came to it.
+            W.granted = (free + S.PIPE_UNITS - 1) // S.PIPE_UNITS
+            store_i64(c.pipe_free, pipe, free + work_of(ctx, W.sm, ins, time))
+        if W.granted > time:
+            time, cause = W.granted, _PIPE
+    return time, cause
+
+
+@inner
+def active_lanes(ctx, w, n, pc):
+    """Return the lanes of a group for which the guard of its instruction holds."""
+    ins, mask = S.instructions(ctx)[pc], S.nodes(ctx)[w * S.NODES_PER_WARP + n].mask
+    if ins.guard < 0:
+        return mask
+    bits = u32(S.warps(ctx)[w].regs + ins.guard, 1)[0]
+    return mask & (~bits if ins.guard_negated else bits)
+
+
+@inner
+def branch(ctx, w, n, pc, mask):
+    """Let the lanes ``mask`` of a group go where its instruction says; return a status, _ENDLESS for a loop that nothing ends."""
+    c = S.context(ctx)
+    W, ins, node = S.warps(ctx)[w], S.instructions(ctx)[pc], S.nodes(ctx)[w * S.NODES_PER_WARP + n]
+    if mask == 0:
+        return S.S_NEXT
+    if mask != node.mask:
+        c.warp, c.pc = w, pc
+        return S.S_JUMPED if part(ctx, w, n, mask, ins.target, pc + 1, ins.reconverge) >= 0 else S.S_ERROR
+    if jump(ctx, w, n, ins.target):
+        if is_endless(ctx, w):
+            return S.S_JUMPED if let_all_go(ctx) else _ENDLESS
+        if W.loop_looks > VAIN_LOOKS:
+            W.loop_looks = 1
+            let_go(ctx, w)
+    return S.S_JUMPED
+
+
+@inner
+def execute(ctx, w, n, pc, mask):
+    """Execute an instruction for the lanes ``mask``; return a status, for how long it holds the warp, and the latency of its results."""
+    c, T = S.context(ctx), S.timing(ctx)
+    W, ins = S.warps(ctx)[w], S.instructions(ctx)[pc]
+    hold, latency = np.int64(ins.hold), np.int64(ins.latency)
+    if ins.kind == S.LANE:
+        if mask != 0:
+            call(ins.function, W.regs, mask, ins.ops, ctx)
+        return S.S_NEXT, hold, latency
+    if ins.kind == S.BRANCH:
+        hold += T.branch_not_taken_cycles if mask == 0 else T.branch_cycles
+        return branch(ctx, w, n, pc, mask), hold, latency
+    if mask == 0:
+        return S.S_NEXT, hold + 1, latency
+    c.warp, c.node, c.pc, c.mask = w, n, pc, mask
+    c.latency, c.issue = latency, 1
+    status = call(ins.function, W.regs, mask, ins.ops, ctx)
+    latency = c.latency - ins.hidden
+    if ins.hidden > 0 and ins.at <= W.waited_at:
+        # The schedule has a load in front of what waited meanwhile.
+        latency -= W.waited
+    return status, hold + c.issue, latency
+
+
+@inner
+def put_back(ctx, w, time):
+    """Queue a warp that has not come to its next instruction."""
+    S.warps(ctx)[w].queued = 1
+    push(ctx, time, PRIORITY_WARP, ITEM_WARP, w)
+
+
+@inner
+def sent_back(ctx, w, n, status, time):
+    """Queue a warp whose instruction could not be executed; return the reason to go back to Python, or _NEXT. One that waits for room
+    that only others of its warpgroup can make is suspended, not queued."""
+    c, W, node = S.context(ctx), S.warps(ctx)[w], S.nodes(ctx)[w * S.NODES_PER_WARP + n]
+    if status != S.S_RETRY:
+        put_back(ctx, w, time)
+        return S.R_ERROR if status == S.S_ERROR else S.R_GROW if status == S.S_GROW else S.R_HOST
+    W.held += c.retry - time
+    W.time = c.retry
+    if is_vain(ctx):
+        node.state, node.wait, node.wait_object = S.BLOCKED, _WARPGROUP, W.group
+        node.since = time
+    else:
+        put_back(ctx, w, c.retry)
+    return _NEXT
+
+
+@inner
+def account(ctx, w, pc, mask, status, start, cause, hold, latency):
+    """Count an instruction that has issued now, and what it takes: its warp, a slot of its scheduler, its pipe, time for its results."""
+    c = S.context(ctx)
+    W, ins, time = S.warps(ctx)[w], S.instructions(ctx)[pc], c.now
+    if W.fetching > 0:
+        start -= W.fetching
+        W.fetching, cause = 0, _FETCH
+    if W.held > 0:
+        start -= W.held
+        W.held, cause = 0, _TENSOR_CORE
+    if c.trace_level > 1 and status != S.S_BLOCK:
+        emit(ctx, time, _ISSUED, S.ctas(ctx)[W.cta].id, W.id, pc, mask, -1, time - start, cause, hold, latency)
+    c.steps += 1
+    c.instructions_issued += 1
+    if c.schedule & WARPS_DELAYED and ins.kind == S.MACHINE:
+        hold += warp_delay(ctx, W.id)
+    W.issued += 1
+    W.time = time + hold
+    store_i64(c.scheduler_free, W.scheduler, max(load_i64(c.scheduler_free, W.scheduler), time) + ins.slots_taken)
+    if ins.issue > 0:
+        if W.granted < 0:
+            pipe = W.scheduler * S.N_PIPES + ins.pipe
+            store_i64(c.pipe_free, pipe, max(load_i64(c.pipe_free, pipe), time * S.PIPE_UNITS) + work_of(ctx, W.sm, ins, time))
+        W.granted = -1
+    # What lanes compute can be read at once, which the table says already.
+    if latency > 0:
+        slots, ready = c.slots, W.ready
+        W.horizon = max(W.horizon, time + latency)
+        for s in range(ins.slots + ins.inputs, ins.slots + ins.inputs + ins.outputs):
+            store_i64(ready, load_i32(slots, s), time + latency)
+
+
+@inner
+def has_code(ctx, w, pc, time):
+    """Is a warp's next instruction there at a time? If not, the warp waits for its line."""
+    W, line = S.warps(ctx)[w], S.instructions(ctx)[pc].line
+    if line == W.line:
+        return True
+    W.line = line
+    arrived = fetched(ctx, W.sm, line, time)
+    if arrived <= time:
+        return True
+    W.fetching += arrived - time
+    W.time = arrived
+    return False
+
+
+@inner
 def run_warps(ctx, w, popped):
     """Run a warp from the queue until something else comes first, and warps that come then; return a reason to go back to Python,
     or _NEXT where none comes."""
     c = S.context(ctx)
-    nodes, program = S.nodes(ctx), S.instructions(ctx)
-    scheduler_free, pipe_free = i64(c.scheduler_free, _MANY), i64(c.pipe_free, _MANY)
-    slots = c.slots
-    T = S.timing(ctx)
     W = S.warps(ctx)[w]
-    ready = W.ready
     W.queued = 0
     first = True
     while True:
         n = W.node
-        node = nodes[w * S.NODES_PER_WARP + n]
+        node = S.nodes(ctx)[w * S.NODES_PER_WARP + n]
         if node.state != S.READY:
             if not choose(ctx, w):
                 W.state = S.W_BLOCKED if W.alive != 0 else S.W_EXITED
@@ -99,131 +254,42 @@ def run_warps(ctx, w, popped):
         if pc == node.reconverge:
             leave(ctx, w, n, node.mask)
             continue
-        ins = program[pc]
         start = W.time
-        t = start
-        cause = 0
-        if W.horizon > start:
-            for s in range(ins.slots, ins.slots + ins.inputs + ins.outputs):
-                there = load_i64(ready, load_i32(slots, s))
-                if there > t:
-                    t = there
-                    cause = _DEPENDENCY
-        pipe = W.scheduler * S.N_PIPES + ins.pipe
-        # What an assembler removes takes neither a slot nor a pipe.
-        if ins.slots_taken > 0 and scheduler_free[W.scheduler] > t:
-            t = scheduler_free[W.scheduler]
-            cause = _SCHEDULER
-        if ins.issue > 0:
-            if W.granted < 0 and pipe_free[pipe] > t * S.PIPE_UNITS:
-                # Warps take a busy pipe in the order in which they came to it.
-                W.granted = (pipe_free[pipe] + S.PIPE_UNITS - 1) // S.PIPE_UNITS
-                pipe_free[pipe] += work_of(ctx, W.sm, ins, t)
-            if W.granted > t:
-                t = W.granted
-                cause = _PIPE
-        if (not first or t > popped) and next_time(ctx) <= t:
-            W.queued = 1
-            push(ctx, t, PRIORITY_WARP, ITEM_WARP, w)
+        there = operands_there(ctx, w, pc, start)
+        time, cause = admitted(ctx, w, pc, there)
+        if cause == 0 and there > start:
+            cause = _DEPENDENCY
+        if (not first or time > popped) and next_time(ctx) <= time:
+            put_back(ctx, w, time)
             popped = c.ring_time
             if load_i64(c.heap_time, 0) <= popped or limit(ctx, popped) >= 0:
                 return _NEXT
             w = take_warp(ctx)
             W = S.warps(ctx)[w]
-            ready = W.ready
             W.queued = 0
             first = True
             continue
-        stop = limit(ctx, t)
+        stop = limit(ctx, time)
         if stop >= 0:
-            W.queued = 1
-            push(ctx, t, PRIORITY_WARP, ITEM_WARP, w)
+            put_back(ctx, w, time)
             return stop
-        if ins.line != W.line:
-            W.line = ins.line
-            arrived = fetched(ctx, W.sm, ins.line, t)
-            if arrived > t:
-                W.fetching += arrived - t
-                W.time = arrived
-                continue
+        if not has_code(ctx, w, pc, time):
+            continue
         first = False
-        c.now = t
-        if ins.at < 0:
+        c.now = time
+        at = S.instructions(ctx)[pc].at
+        if at < 0:
             W.waited = 0
         elif cause == _DEPENDENCY:
-            W.waited, W.waited_at = W.waited + t - start, ins.at
-        mask = node.mask
-        if ins.guard >= 0:
-            bits = u32(W.regs + ins.guard, 1)[0]
-            mask = mask & (~bits if ins.guard_negated else bits)
-        status = S.S_NEXT
-        endless = False
-        hold = ins.hold
-        latency = ins.latency
-        if ins.kind == S.LANE:
-            if mask != 0:
-                call(ins.function, W.regs, mask, ins.ops, ctx)
-        elif ins.kind == S.BRANCH:
-            hold += T.branch_not_taken_cycles if mask == 0 else T.branch_cycles
-            if mask == node.mask:
-                if jump(ctx, w, n, ins.target):
-                    if is_endless(ctx, w):
-                        endless = not let_all_go(ctx)
-                    elif W.loop_looks > VAIN_LOOKS:
-                        W.loop_looks = 1
-                        let_go(ctx, w)
-                status = S.S_JUMPED
-            elif mask != 0:
-                c.warp, c.pc = w, pc
-                status = S.S_JUMPED if part(ctx, w, n, mask, ins.target, pc + 1, ins.reconverge) >= 0 else S.S_ERROR
-        elif mask != 0:
-            c.warp, c.node, c.pc, c.mask = w, n, pc, mask
-            c.latency, c.issue = latency, 1
-            status = call(ins.function, W.regs, mask, ins.ops, ctx)
-            latency = c.latency - ins.hidden
-            if ins.hidden > 0 and ins.at <= W.waited_at:
-                # The schedule has a load in front of what waited meanwhile.
-                latency -= W.waited
-            hold += c.issue
-        else:
-            hold += 1
+            W.waited, W.waited_at = W.waited + time - start, at
+        mask = active_lanes(ctx, w, n, pc)
+        status, hold, latency = execute(ctx, w, n, pc, mask)
         if status >= S.S_ERROR:
-            W.queued = 1
-            if status == S.S_RETRY:
-                W.held += c.retry - t
-                W.time = c.retry
-                if is_vain(ctx):
-                    node.state, node.wait, node.wait_object = S.BLOCKED, _WARPGROUP, W.group
-                    node.since, W.queued = t, 0
-                    continue
-                push(ctx, c.retry, PRIORITY_WARP, ITEM_WARP, w)
-                return _NEXT
-            push(ctx, t, PRIORITY_WARP, ITEM_WARP, w)
-            return S.R_ERROR if status == S.S_ERROR else S.R_GROW if status == S.S_GROW else S.R_HOST
-        if W.fetching > 0:
-            start -= W.fetching
-            W.fetching, cause = 0, _FETCH
-        if W.held > 0:
-            start -= W.held
-            W.held, cause = 0, _TENSOR_CORE
-        if c.trace_level > 1 and status != S.S_BLOCK:
-            emit(ctx, t, _ISSUED, S.ctas(ctx)[W.cta].id, W.id, pc, mask, -1, t - start, cause, hold, latency)
-        c.steps += 1
-        c.instructions_issued += 1
-        if c.schedule & WARPS_DELAYED and ins.kind == S.MACHINE:
-            hold += warp_delay(ctx, W.id)
-        W.issued += 1
-        W.time = t + hold
-        scheduler_free[W.scheduler] = max(scheduler_free[W.scheduler], t) + ins.slots_taken
-        if ins.issue > 0:
-            if W.granted < 0:
-                pipe_free[pipe] = max(pipe_free[pipe], t * S.PIPE_UNITS) + work_of(ctx, W.sm, ins, t)
-            W.granted = -1
-        # What lanes compute can be read at once, which the table says already.
-        if latency > 0:
-            W.horizon = max(W.horizon, t + latency)
-            for s in range(ins.slots + ins.inputs, ins.slots + ins.inputs + ins.outputs):
-                store_i64(ready, load_i32(slots, s), t + latency)
+            reason = sent_back(ctx, w, n, status, time)
+            if reason >= 0 or W.queued != 0:
+                return reason
+            continue
+        account(ctx, w, pc, mask, status, start, cause, hold, latency)
         if status == S.S_NEXT or (status == S.S_EXITED and node.mask != 0):
             node.pc = pc + 1
             node.woken = 0
@@ -234,9 +300,8 @@ def run_warps(ctx, w, popped):
             if W.alive == 0:
                 end_warp(ctx, w)
                 return _NEXT
-        if endless:
-            W.queued = 1
-            push(ctx, W.time, PRIORITY_WARP, ITEM_WARP, w)
+        elif status == _ENDLESS:
+            put_back(ctx, w, W.time)
             return S.R_ENDLESS
 
 

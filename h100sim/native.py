@@ -37,7 +37,7 @@ class Later:
 
 
 ir, types, cgutils = Later("llvmlite.ir"), Later("numba.core.types"), Later("numba.core.cgutils")
-numpy_support = Later("numba.np.numpy_support")
+numpy_support, tables = Later("numba.np.numpy_support"), Later(f"{__package__}.numba_tables")
 
 #: NUMBA_DISABLE_JIT, where functions stay plain Python.
 IS_PLAIN = os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
@@ -76,7 +76,8 @@ def _named(module: str, name: str) -> Any:
 
 @cache
 def _teach_numba() -> None:
-    """Let Numba take a Deferred for what it stands for."""
+    """Let Numba take a Deferred for what it stands for, and tables for what they are."""
+    _ = tables.Table
     from numba.core.registry import cpu_target
     from numba.extending import typeof_impl
 
@@ -434,21 +435,17 @@ def _vector(dtype: str) -> Callable:
 u8, u16, u32, u64 = (_vector(name) for name in ("uint8", "uint16", "uint32", "uint64"))
 i32, i64, f64 = (_vector(name) for name in ("int32", "int64", "float64"))
 
-#: Length of a table whose length compiled code does not ask for.
-_MANY = 1 << 40
-
 
 def table(parent: np.dtype, field: str, dtype: np.dtype) -> Callable:
-    """Return the function that gives the table of records whose address is a field of the record ``parent`` at an address."""
+    """Return the function that gives the table of records whose address is a field of the record ``parent`` at an address. All that
+    can be done with it is to take a row."""
 
     @intrinsic
     def rows(typingctx, address):
-        type_ = types.Array(numpy_support.from_dtype(dtype), 1, "C")
-
         def codegen(context, builder, sig, args):
-            return _array(context, builder, type_, _field(builder, parent, field, args[0]), [ir.Constant(ir.IntType(64), _MANY)])
+            return builder.inttoptr(_field(builder, parent, field, args[0]), cgutils.voidptr_t)
 
-        return type_(types.int64), codegen
+        return tables.Table(numpy_support.from_dtype(dtype))(types.int64), codegen
 
     return rows
 

@@ -16,7 +16,8 @@ from typing import Any
 
 import llvmlite.ir as llvm_ir
 from numba import types
-from numba.core import callconv, cgutils, cpu, event, funcdesc, typing
+from numba.core import base, callconv, cgutils, cpu, errors, event, funcdesc, typeinfer, typing
+from numba.cpython.builtins import do_minmax
 
 #: Operators whose results have types that follow from the types of numbers, whatever constants they are.
 _ARITHMETIC = frozenset(
@@ -78,6 +79,9 @@ class _Typing(typing.Context):
     def resolve_function_type(self, func: Any, args: tuple, kws: dict) -> Any:
         if func in _ARITHMETIC and all(isinstance(t, types.Number | types.Boolean) for t in map(types.unliteral, args)):
             args = tuple(map(types.unliteral, args))
+        elif _is_extreme(func, args):
+            args = tuple(map(types.unliteral, args))
+            return typing.signature(self.unify_types(*args), *args)
         elif not isinstance(func, types.Function | types.NumberClass) and func not in _ARITHMETIC and func is not operator.getitem:
             return super().resolve_function_type(func, args, kws)
         key = func, args, tuple(kws.items())
@@ -91,6 +95,16 @@ class _Typing(typing.Context):
 def typing_of(context: typing.Context) -> _Typing:
     """Return a copy of the typing context (its state is shared) that remembers."""
     return _Typing(context)
+
+
+#: What compares the arguments of ``max`` and ``min``. (Numba would compile a function for each set of types.)
+_EXTREMES = {max: operator.gt, min: operator.lt}
+
+
+def _is_extreme(func: Any, args: tuple) -> bool:
+    """Is a function ``max`` or ``min`` of numbers?"""
+    is_one = isinstance(func, types.Function) and func.typing_key in _EXTREMES and len(args) > 1
+    return is_one and all(isinstance(t, types.Number) for t in args)
 
 
 class Direct(funcdesc.PythonFunctionDescriptor):
@@ -137,6 +151,12 @@ class _Target(cpu.CPUContext):
         function.attributes.add("nounwind")
         return function
 
+    def get_function(self, fn: Any, sig: Any, _firstcall: bool = True) -> Any:
+        """Return what makes the code of a call."""
+        if not _is_extreme(fn, sig.args):
+            return super().get_function(fn, sig, _firstcall)
+        return lambda builder, args, loc=None: do_minmax(self, builder, sig.args, args, _EXTREMES[fn.typing_key])
+
     def insert_user_function(self, func: Any, fndesc: Any, libs: Iterable = ()) -> None:
         """Let code call a compiled function."""
         if not isinstance(fndesc, Direct):
@@ -144,6 +164,17 @@ class _Target(cpu.CPUContext):
             return
         call = _direct_call(fndesc, libs)
         self._defns[func].append(call, fndesc.argtypes)
+
+    def get_getattr(self, typ: Any, attr: str) -> Any:
+        """Return what reads a member. (Numba looks for a way of this member's own first, and describes all others when there is none.)"""
+        return self._getattrs[None].find((typ,)) if isinstance(typ, types.Record) else super().get_getattr(typ, attr)
+
+    def get_setattr(self, attr: str, sig: Any) -> Any:
+        """Return what writes one."""
+        if not isinstance(sig.args[0], types.Record):
+            return super().get_setattr(attr, sig)
+        write = self._setattrs[None].find(sig.args)
+        return lambda builder, args: write(self, builder, sig, args, attr)
 
     def get_abi_sizeof(self, ty: Any) -> int:
         """Return the size of a type. (Numba has LLVM read a module for each question.)"""
@@ -177,13 +208,35 @@ def target_of(context: cpu.CPUContext) -> _Target:
     return own
 
 
+_has_loc = cache(base._has_loc)
+
+
+class _Context:
+    """Says of an error where it was, as Numba's ``new_error_context`` does, of which there are some for each statement."""
+
+    __slots__ = ("named", "text", "words")
+
+    def __init__(self, text: str, *words: Any, **named: Any):
+        self.text, self.words, self.named = text, words, named
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if isinstance(error, errors.NumbaError):
+            error.add_context(self.text.format(*self.words, **self.named))
+
+
 @contextmanager
-def without_events() -> Iterator[None]:
-    """Have Numba tell nobody of each call of LLVM: unless somebody listens, that takes longer than most such calls."""
-    before = event.start_event, event.end_event
+def in_haste() -> Iterator[None]:
+    """Have Numba tell nobody of each call of LLVM, which unless somebody listens takes longer than most such calls, ask a function
+    only once for its parameters, and say nothing of where it is unless something is wrong there."""
+    before = event.start_event, event.end_event, base._has_loc, typeinfer.new_error_context
     if not any(event._registered.values()):
         event.start_event = event.end_event = lambda *_, **__: None
+    base._has_loc, typeinfer.new_error_context = _has_loc, _Context
     try:
         yield
     finally:
-        event.start_event, event.end_event = before
+        event.start_event, event.end_event = before[:2]
+        base._has_loc, typeinfer.new_error_context = before[2:]

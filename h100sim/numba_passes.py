@@ -6,7 +6,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 from numba import _dynfunc, types  # type: ignore[attr-defined]
-from numba.core import cgutils, codegen, compiler, errors, ir, lowering, rewrites
+from numba.core import cgutils, codegen, compiler, errors, interpreter, ir, rewrites, typeinfer
 from numba.core.compiler_machinery import LoweringPass
 from numba.core.ir_utils import build_definitions
 from numba.core.ssa import reconstruct_ssa
@@ -16,12 +16,12 @@ from numba.core.typed_passes import (
     IRLegalization,
     NopythonTypeInference,
     PreLowerStripPhis,
-    type_inference_stage,
 )
 from numba.core.typing import templates
 from numba.core.untyped_passes import FixupArgs, GenericRewrites, ReconstructSSA, TranslateByteCode
 
 from .numba_contexts import Direct
+from .numba_lowering import Lower
 
 if not hasattr(codegen.CPUCodegen, "_pass_builder"):
     raise ImportError("Numba must have the pass manager of LLVM 20, as from 0.62 on")
@@ -32,6 +32,8 @@ class LinkedLibrary(codegen.JITCodeLibrary):
 
     #: Does the function count references to arrays? Then those that get arrays from it must.
     counts = False
+    #: How the function is known to other modules.
+    linkage = "linkonce_odr"
 
     def __init__(self, owner: Any, name: str):
         codegen.CodeLibrary.__init__(self, owner, name)
@@ -50,7 +52,7 @@ class LinkedLibrary(codegen.JITCodeLibrary):
 
     def _optimize_functions(self, ll_module: Any) -> None:
         ll_module.data_layout = self._codegen._data_layout
-        manager, builder = self._codegen._function_pass_manager()
+        manager, builder = self._codegen._function_pass_manager(opt=1)
         for function in ll_module.functions:
             if not function.is_declaration:
                 manager.run(function, builder)
@@ -106,6 +108,8 @@ class EntryLibrary(codegen.JITCodeLibrary):
 class ObjectLibrary(LinkedLibrary):
     """The code of a function that is entered through its address."""
 
+    linkage = "external"
+
     def _optimize_functions(self, ll_module: Any) -> None:
         ll_module.data_layout = self._codegen._data_layout
 
@@ -121,64 +125,6 @@ class ObjectLibrary(LinkedLibrary):
         builder = llvm.create_pass_builder(self._codegen._tm, tuning)
         builder.getModulePassManager().run(module, builder)
         return self._codegen._tm.emit_object(module)
-
-
-class _Lower(lowering.Lower):
-    """Numba's lowering, which finds out faster which variables need memory and says nothing to a debugger."""
-
-    def _find_singly_assigned_variable(self) -> None:
-        seen: dict[str, int | None] = {}  # the one block with an assignment, None if there are more
-        elsewhere: set[str] = set()
-        for label, block in self.blocks.items():
-            defined: set[str] = set()
-            for statement in block.body:
-                target = statement.target.name if isinstance(statement, ir.Assign) else None
-                elsewhere.update(v.name for v in _read(statement) if v.name not in defined)
-                if target is not None:
-                    seen[target] = None if target in seen else label
-                    defined.add(target)
-        self._singly_assigned_vars = {name for name, label in seen.items() if label is not None} - elsewhere
-        self._blk_local_varmap: dict = {}
-
-    def alloca_lltype(self, name: str, lltype: Any, datamodel: Any = None) -> Any:
-        return cgutils.alloca_once(self.builder, lltype, name=name)
-
-    def pre_block(self, block: Any) -> None:
-        if self.context.enable_nrt:
-            super().pre_block(block)
-        self._cur_ir_block = block
-
-    def lower_block(self, block: Any) -> None:
-        self.pre_block(block)
-        for statement in block.body:
-            self.loc = statement.loc
-            try:
-                self.lower_inst(statement)
-            except errors.NumbaError:
-                raise
-            except Exception as error:
-                raise errors.LoweringError(f"{type(error).__name__}: {error} in {statement}", statement.loc) from error
-        self.post_block(block)
-
-    def lower_assign(self, ty: Any, inst: Any) -> Any:
-        if isinstance(ty, types.Dispatcher):  # of a function that is called by its name
-            return self.context.get_constant_null(ty)
-        return super().lower_assign(ty, inst)
-
-    def setup_function(self, fndesc: Any) -> None:
-        super().setup_function(fndesc)
-        if not isinstance(self.library, ObjectLibrary):
-            self.function.linkage = "linkonce_odr"
-
-
-def _read(statement: Any) -> list:
-    """Return the variables that a statement reads."""
-    if not isinstance(statement, ir.Assign):
-        return statement.list_vars()
-    value = statement.value
-    if isinstance(value, ir.Var):
-        return [value]
-    return value.list_vars() if isinstance(value, ir.Inst) else []
 
 
 class Lowering(LoweringPass):
@@ -202,7 +148,7 @@ class Lowering(LoweringPass):
             abi_tags=[flags.get_mangle_string()],
         )
         with context.push_code_library(library):
-            lower = _Lower(context, library, descriptor, state.func_ir, metadata=state.metadata)
+            lower = Lower(context, library, descriptor, state.func_ir, metadata=state.metadata)
             lower.lower()
         library.finalize()
         entry = never_entered(descriptor, lower.env, library)
@@ -214,6 +160,23 @@ class Lowering(LoweringPass):
 def never_entered(descriptor: Any, environment: Any, library: LinkedLibrary) -> Any:
     """Return what Numba knows a compiled function by, for one that Python cannot call."""
     return _dynfunc.make_function(descriptor.lookup_module(), descriptor.qualname, "", 0, environment, (library,))
+
+
+class _Interpreter(interpreter.Interpreter):
+    """Numba's reading of bytecode, without looking for what our functions do not have: ``with``, ``**`` and the like."""
+
+    def post_process(self, peepholes: Any, func_ir: Any) -> Any:
+        return func_ir
+
+
+class Translation(TranslateByteCode):
+    """What it reads as a pass."""
+
+    _name = "h100sim_translation"
+
+    def run_pass(self, state: Any) -> bool:
+        state.func_ir = _Interpreter(state.func_id).interpret(state.bc)
+        return True
 
 
 class Rewrites(GenericRewrites):
@@ -232,15 +195,67 @@ class Rewrites(GenericRewrites):
         return True
 
 
+class _Inferer(typeinfer.TypeInferer):
+    """Numba's inference, which goes through all constraints once more only where a type has changed after it was asked for."""
+
+    _has_changed = False
+
+    def add_type(self, var: str, tp: Any, loc: Any, unless_locked: bool = False) -> None:
+        before = self.typevars[var].type
+        super().add_type(var, tp, loc, unless_locked)
+        self._note(var, before)
+
+    def copy_type(self, src_var: str, dest_var: str, loc: Any) -> None:
+        before = self.typevars[dest_var].type
+        super().copy_type(src_var, dest_var, loc)
+        self._note(dest_var, before)
+
+    def _note(self, var: str, before: Any) -> None:
+        self._has_changed |= before is not None and self.typevars[var].type != before
+
+    def propagate(self, raise_errors: bool = True) -> Any:
+        if self._settles() or self._settles():
+            return []
+        return super().propagate(raise_errors)
+
+    def _settles(self) -> bool:
+        """Go through all constraints; return whether each has found the types that its operands have now."""
+        copies, open_ = [], set()
+        self._has_changed = False
+        try:
+            for constraint in self.constraints.constraints:
+                if isinstance(constraint, typeinfer.Propagate):
+                    copies.append(constraint)
+                    open_.add(constraint.dst)
+                elif open_ and not all(self.typevars[name].defined for name in open_):
+                    return False
+                else:
+                    open_.clear()
+                constraint(self)
+            for constraint in copies:  # what comes from further down
+                constraint(self)
+        except errors.NumbaError:  # of a type that is not known yet, or of one that is wrong
+            return False
+        return not self._has_changed and all(variable.defined for variable in self.typevars.values())
+
+
 class Types(NopythonTypeInference):
     """Numba's type inference, which lets functions return arrays that they do not own."""
 
     _name = "h100sim_types"
 
     def run_pass(self, state: Any) -> bool:
-        state.typemap, state.return_type, state.calltypes, _ = type_inference_stage(
-            state.typingctx, state.targetctx, state.func_ir, state.args, state.return_type, state.locals
-        )
+        context, function = state.typingctx, state.func_ir
+        warnings = errors.WarningsFixer(errors.NumbaWarning)  # type: ignore[attr-defined]
+        infer = _Inferer(context, function, warnings)
+        with context.callstack.register(state.targetctx.target, infer, function.func_id, state.args):
+            for index, (name, type_) in enumerate(zip(function.arg_names, state.args, strict=True)):
+                infer.seed_argument(name, index, type_)
+            if state.return_type is not None:
+                infer.seed_return(state.return_type)
+            infer.build_constraint()
+            infer.propagate()
+            state.typemap, state.return_type, state.calltypes = infer.unify()
         return True
 
 
@@ -322,7 +337,7 @@ def _makes_arrays(state: Any) -> bool:
 
 
 BEFORE_LOWERING = (
-    TranslateByteCode,
+    Translation,
     FixupArgs,
     Rewrites,
     Versions,

@@ -103,12 +103,13 @@ def _add_wavefronts(rows, widths, kinds, lanes, of, addresses, totals):
 @entry("int64[:, :]", "int64[:]", "int64[:]", "int64[:, :]")
 def _add_packets(addresses, widths, of, totals):
     """Add up [accesses, packets, packets if they were full, worst] of each instruction in ``totals``."""
+    scratch = np.empty(SCRATCH_WORDS, np.int32)
     for i in range(widths.size):
         lanes = 0
         for lane in range(32):
             lanes += addresses[i, lane] >= 0
         # Two packets are the least that an instruction takes.
-        _add(totals[of[i]], packets(addresses[i], widths[i]), max(2, (lanes * widths[i] + 31) // 32))
+        _add(totals[of[i]], packets(addresses[i], widths[i], scratch), max(2, (lanes * widths[i] + 31) // 32))
     return 0
 
 

@@ -147,6 +147,67 @@ def test_references_are_not_counted_where_none_is_made():
         makes_and_borrows(values)
 
 
+@entry("int64", "int64", "int64")
+def ranges(a, b, c):
+    total, last = 0, -1
+    for k in range(a):
+        total += k
+    for k in range(a, b):
+        if k % 3 == 0:
+            continue
+        total += 10 * k
+        if total > 5000:
+            break
+        last = k
+    for k in range(b, a, -c):
+        for j in range(k):
+            total ^= j << 3
+        last += k
+    return total * 100 + last
+
+
+@entry("int64", "int64")
+def versions(a, b):
+    """A total that begins as an integer and goes on as a fraction; a variable of one branch; one that a loop carries to the next."""
+    total, before = 0, a
+    for k in range(b):
+        now = before + k
+        total += now * 0.5
+        before = now if k & 1 else before
+    if a > b:
+        difference = a - b
+    else:
+        difference = b
+    return int(total * 4) + difference
+
+
+@entry("int64", "int64")
+def extremes(a, b):
+    x, y = a / 2, float(b)
+    largest = max(x, float("nan"), y)
+    return max(a, np.int32(b), 7) * 1000 + min(a, b, 3, -b) + int(max(x, b) * 2) + int(min(y, a)) + int(max(largest, 0.0) * 8)
+
+
+@pytest.mark.parametrize("function", [ranges, versions, extremes])
+def test_what_is_compiled_gives_what_python_gives(function):
+    count = len(function.parameters)
+    for arguments in itertools.product((-9, -1, 0, 1, 2, 8, 40), (-3, 0, 1, 5, 33), (1, 2, 7)):
+        assert function(*arguments[:count]) == function.py_func(*arguments[:count])
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.float64])
+def test_totals_have_the_type_of_what_is_added(dtype):
+    @jit
+    def total(values):
+        result, count = 0, 0
+        for k in range(len(values)):
+            result += values[k]
+            count += 1
+        return result, count
+
+    assert total(np.array([3, 9, 2], dtype)) == (14, 3)
+
+
 FUNCTIONS = """
 from h100sim.native import entry, inner, jit
 

@@ -10,9 +10,9 @@ loses nothing before the launch ends; an atomic operation takes as long as a loa
 from __future__ import annotations
 
 from .. import state as S
-from ..layouts.banks import packets
+from ..layouts.banks import SCRATCH_WORDS, packets
 from ..memory.cache import LINE_SHIFT, home_of
-from ..native import inner
+from ..native import i32, inner
 from .memory_system import arrives, begin, taken, touch
 from .shared_port import reserve
 
@@ -130,7 +130,8 @@ def network_time(ctx, addresses, size):
     """Charge the network of the cluster for stores of ``size`` bytes a lane; return when the last of them has left."""
     c, T = S.context(ctx), S.timing(ctx)
     sm = S.sms(ctx)[S.warps(ctx)[c.warp].sm]
-    sm.network_free = max(float(c.now), sm.network_free) + packets(addresses, size) / T.cluster_packets_per_cycle
+    count = packets(addresses, size, i32(c.scratch, SCRATCH_WORDS))
+    sm.network_free = max(float(c.now), sm.network_free) + count / T.cluster_packets_per_cycle
     left = int(sm.network_free)
     # A full queue in front of the network holds the warp, as one in front of the port does.
     c.issue = max(c.issue, left - c.now - T.cluster_queue_cycles)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from h100sim.errors import UsageError
-from h100sim.layouts.banks import banks, packets, wavefronts
+from h100sim.layouts.banks import SCRATCH_WORDS, banks, packets, wavefronts
 from h100sim.strategies import lane_addresses
 from validate.probes import SILICON
 from validate.probes.shared_patterns import patterns
@@ -45,10 +45,10 @@ PACKET_CYCLES = 1.571
 @pytest.mark.parametrize("name", [name for name in CAPTURED if "async" in name])
 def test_a_store_across_the_cluster_takes_as_many_packets(name):
     access = ACCESSES[name]
-    asked = patterns(access.width_bytes)
+    asked, scratch = patterns(access.width_bytes), np.empty(SCRATCH_WORDS, np.int32)
     assert list(asked) == list(CAPTURED[name]) and len(asked) >= 73
     error = {
-        pattern: packets(asked[pattern].astype(np.int64), access.width_bytes) * PACKET_CYCLES / cycles - 1
+        pattern: packets(asked[pattern].astype(np.int64), access.width_bytes, scratch) * PACKET_CYCLES / cycles - 1
         for pattern, cycles in CAPTURED[name].items()
         if (asked[pattern] >= 0).sum() > 1
     }
@@ -69,7 +69,7 @@ def test_a_store_across_the_cluster_takes_as_many_packets(name):
     ],
 )
 def test_packets_of_the_cluster(addresses, width, expected):
-    assert packets(np.array(addresses, np.int64), width) == expected
+    assert packets(np.array(addresses, np.int64), width, np.empty(SCRATCH_WORDS, np.int32)) == expected
 
 
 @pytest.mark.parametrize(
