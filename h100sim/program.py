@@ -20,7 +20,7 @@ from . import state as S
 from .compile_ahead import compile_ahead
 from .contraction import contract
 from .ctas import FILLS, RANK, WIDE_RANK
-from .devices import DeviceModel, Issue
+from .devices import DeviceModel, Issue, Limits
 from .errors import PtxError, Where
 from .hazard import UnwrittenRead
 from .isa import calls, collective, control, lane, stack  # noqa: F401  (registers its instructions)
@@ -425,7 +425,8 @@ _PIPE_OF = {
 
 def place_shared(module: Module, function: Function) -> tuple[dict[str, int], int, int, bool]:
     """Lay out the shared variables that a flat function names: static ones in order from 0x400 of the window, then the dynamic
-    ones, which share one start. Returns (offset by name, static bytes, start of dynamic memory, whether there is any)."""
+    ones, which share one start. Returns (offset by name, static bytes, start of dynamic memory, whether there is any). Raises PtxError
+    where they are more than a CTA may have, those included that nothing names, as ``ptxas`` does."""
     used = {symbol.name for symbol in symbols_of(function)}
     offset = SHARED_START
     places: dict[str, int] = {}
@@ -442,6 +443,11 @@ def place_shared(module: Module, function: Function) -> tuple[dict[str, int], in
         places[variable.name] = offset
         offset += variable.size
     static_bytes = offset - SHARED_START
+    most = Limits.shared_bytes_per_cta
+    unused = sum(v.size for v in function.variables if v.space == "shared" and not v.extern and v.name not in used)
+    if static_bytes + unused > most:
+        message = f"shared variables of {function.name} must have at most {most:,} bytes, not {static_bytes + unused:,}"
+        raise PtxError(message, Where(module.filename, function.line), 'PTX ISA 9.1, "Shared State Space"')
     dynamic = -(-offset // align) * align
     for variable in external:
         places[variable.name] = dynamic

@@ -421,6 +421,8 @@ def lower_store(instruction: Instruction, environment: Environment) -> MachineOp
     if space == "const":
         raise refuse(instruction, "st state space must be writable, not const", environment)
     base, offset = address_operand(instruction, instruction.operands[0], environment)
+    if space == "param" and isinstance(base, Symbol):
+        raise refuse(instruction, f"st state space must be writable, not a parameter of the entry ({base.name})", environment)
     check_modifiers(instruction, environment)
     check_address(instruction, base, environment)
     type_ = instruction.types[-1]

@@ -439,6 +439,8 @@ def lower_commit(instruction: Instruction, environment: Environment) -> MachineO
 @machine_instruction("wgmma.wait_group")
 def lower_wait(instruction: Instruction, environment: Environment) -> MachineOp:
     count = immediate(instruction, instruction.operands[0], "count", environment)
+    if count < 0:
+        raise refuse(instruction, f"wgmma.wait_group count must be a non-negative immediate, not {count}", environment)
     return MachineOp(wait_group, (), (), (min(count, 7),), pipe="tensor", latency=1)
 
 

@@ -66,6 +66,9 @@ def test_what_ptxas_takes(statement):
         ("fence.sc;", "scope of fence.sc must be one of .cta, .cluster, .gpu and .sys"),
         ("ret 5;", "operands of ret must be none, not 1"),
         ("mov.v2.b32 {r, q}, {r, q, r2, r3};", "vectors of mov.v2.b32 must have 2 elements, not 2 and 4"),
+        ("st.param.u64 [o], 5;", r"st state space must be writable, not a parameter of the entry \(o\)"),
+        ("wgmma.wait_group.sync.aligned -1;", "wgmma.wait_group count must be a non-negative immediate, not -1"),
+        (".shared .b8 big[232449];", "shared variables of kernel must have at most 232,448 bytes, not 232,465"),
     ],
 )
 def test_what_ptxas_refuses(statement, message):
