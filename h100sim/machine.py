@@ -7,6 +7,7 @@ the listeners, explaining an error or a deadlock. A checkpoint is a copy of the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -114,7 +115,7 @@ class Machine:
     ) -> np.ndarray:
         """Allocate a table of zeros and give compiled code its address. ``is_written``: what is read of it was written before, so
         it need not be zero."""
-        size = int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize
+        size = math.prod(map(int, shape if isinstance(shape, tuple) else (shape,))) * np.dtype(dtype).itemsize
         buffer = spare_tables.take(name, size)
         if buffer is not None and not is_written:
             buffer[:size] = 0
@@ -252,9 +253,7 @@ class Machine:
 
     def _timing(self) -> None:
         values = devices.compiled_numbers(self.model)
-        timing = self.table("timing", 1, S.TIMING)
-        for name in S.TIMING.names or ():
-            timing[0][name] = values[name]
+        self.table("timing", 1, S.TIMING)[0] = tuple(values[name] for name in S.TIMING.names or ())
 
     def _knows_registers(self) -> bool:
         """setmaxnreg works only where ptxas knows the register count at entry. Spec: ptxas warning C7508."""
