@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
+from fnmatch import fnmatchcase
 
 from .errors import UsageError
 
@@ -22,13 +23,10 @@ class Limits:
     shared_reserved_bytes: int = 1_024
     shared_unit_bytes: int = 128
     registers_per_sm: int = 65_536
-    registers_per_thread: int = 255
     warps_per_sm: int = 64
     ctas_per_sm: int = 32
     threads_per_cta: int = 1_024
     cluster_ctas: int = 16
-    cluster_ctas_portable: int = 8
-    barriers_per_cta: int = 16
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,6 @@ class Issue:
     max, lop3, shl and cvt to bf16x2 2, mad 1.9, ex2 8.3, f64 2); validate/silicon/microbenchmarks.json, entries ``alu_w*``.
     """
 
-    schedulers: int = 4
     alu_latency: int = 4
     fma_latency: int = 4
     imad_latency: int = 4
@@ -106,7 +103,6 @@ class SharedMemory:
 
     load_latency: int = 29
     store_latency: int = 12
-    bytes_per_cycle: int = 128
     #: Assumed: work that may wait in front of the port before the issuing warp is held.
     queue_cycles: int = 32
     #: Measured: validate/silicon/instruction_rate.json, one warp: accesses of up to 8 bytes a lane, and of 16.
@@ -320,18 +316,23 @@ DEFAULT_MODEL = "h100-sxm"
 
 
 def model(name: str | DeviceModel = DEFAULT_MODEL, **changes: object) -> DeviceModel:
-    """Return the model with a name (or the model itself), with fields replaced. Raises UsageError for an unknown name."""
-    if isinstance(name, DeviceModel):
-        return replace(name, **changes) if changes else name  # type: ignore[arg-type]
-    if name not in MODELS:
-        raise UsageError(f"device must be one of {', '.join(MODELS)}, not {name}")
-    return replace(MODELS[name], **changes)  # type: ignore[arg-type]
+    """Return the model with a name (or the model itself), with fields replaced. Raises UsageError for an unknown name and for numbers
+    outside their ranges."""
+    if not isinstance(name, DeviceModel):
+        if name not in MODELS:
+            raise UsageError(f"device must be one of {', '.join(MODELS)}, not {name}")
+        name = MODELS[name]
+    found = replace(name, **changes) if changes else name  # type: ignore[arg-type]
+    for number in numbers(found):
+        part, _, field = number.rpartition(".")
+        require_number(number, getattr(getattr(found, part) if part else found, field))
+    return found
 
 
 def changed(device: DeviceModel, changes: Mapping[str, float]) -> DeviceModel:
     """Return a model with numbers replaced: ``{"tma.latency_cycles": 800, "sms": 1}``.
 
-    Raises UsageError for a name that is no number of the model, or a value that is none or below 0.
+    Raises UsageError for a name that is no number of the model, or a value that is none or outside the number's range.
     """
     for name, value in changes.items():
         part, _, number = name.rpartition(".")
@@ -343,13 +344,56 @@ def changed(device: DeviceModel, changes: Mapping[str, float]) -> DeviceModel:
         if not isinstance(known.get(number), int | float):
             names = ", ".join(n for n in numbers(device) if not known or n.startswith(f"{part}."))
             raise UsageError(f"number of the device must be one of {names}, not {name}")
-        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-            raise UsageError(f"{name} must be a number from 0 up, not {value}")
+        require_number(name, value)
         if isinstance(known[number], int) and value != int(value):
             raise UsageError(f"{name} must be a whole number, not {value}")
         new = {number: type(known[number])(value)}
         device = replace(device, **({part: replace(owner, **new)} if part else new))  # type: ignore[arg-type,type-var]
     return device
+
+
+#: What a number may be, by the first pattern that its name fits: so much at least and at most. A divisor is not 0, and what counts
+#: things is at least 1. Schedules of basic blocks are in 32 bits, so what they are made of is small: arithmetic that takes longer than
+#: a few hundred cycles is no GPU's. Other times stay far below the 2^56 cycles that a launch may take.
+RANGES: tuple[tuple[str, float, float], ...] = (
+    ("sms", 1, 1024),
+    ("clock_mhz", 1, 100_000),
+    ("lone_tpcs", 0, 512),
+    # Spec: PTX ISA 9.1, "Matrix Descriptor Format": 14 bits of 16 bytes.
+    ("limits.shared_bytes_per_cta", 1, 1 << 18),
+    ("limits.shared_bytes_*", 1, 1 << 20),
+    ("limits.shared_reserved_bytes", 0, 1 << 16),
+    ("limits.shared_unit_bytes", 1, 1 << 16),
+    ("limits.registers_per_sm", 1, 1 << 20),
+    # Spec: the same, "Special Registers": %cluster_ctarank and the masks of a multicast have 16 CTAs, a CTA has 1,024 threads.
+    ("limits.cluster_ctas", 1, 16),
+    ("limits.*", 1, 1024),
+    ("issue.*", 0, 1 << 8),
+    ("shared.load_latency", 0, 1 << 16),
+    ("memory.l2_latency", 0, 1 << 16),
+    ("memory.seed", 0, (1 << 63) - 1),
+    ("memory.l*_bytes", 0, 1 << 40),
+    ("*_percent", 0, 100),
+    ("*per_cycle", 0.001, 1 << 20),
+    ("tensor.port_cycles_per_wgmma", 0.001, 1 << 10),
+    ("tensor.queue_depth", 1, 1 << 10),
+    ("barriers.mbarrier_suspend_cycles", 1, 1 << 40),
+    ("fetch.lines_ahead", 0, 1 << 10),
+    ("memory.store_queue", 0, 1 << 20),
+    ("*", 0, 1 << 40),
+)
+
+
+def range_of(name: str) -> tuple[float, float]:
+    """Return the least and the most that a number of a model may be."""
+    return next((least, most) for pattern, least, most in RANGES if fnmatchcase(name, pattern))
+
+
+def require_number(name: str, value: object) -> None:
+    """Raise UsageError for a value that the number of a model with this name cannot have."""
+    least, most = range_of(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        raise UsageError(f"{name} must be a number from {least:,} to {most:,}, not {value}")
 
 
 def numbers(device: DeviceModel) -> list[str]:

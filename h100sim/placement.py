@@ -29,13 +29,23 @@ def ctas_per_sm(limits: Limits, threads: int, registers: int, shared_bytes: int)
     unit = limits.shared_unit_bytes
     shared = -(-(shared_bytes + limits.shared_reserved_bytes) // unit) * unit
     registers_per_warp = -(-registers * 32 // 256) * 256
-    by_registers = (limits.registers_per_sm // 4 // registers_per_warp) * 4 // warps
-    if by_registers == 0:
+    registers_fit = (limits.registers_per_sm // 4 // registers_per_warp) * 4 // warps
+    if registers_fit == 0:
         raise LaunchError(
             f"registers of a CTA must be at most {limits.registers_per_sm:,}, not {registers} for each of {threads} threads",
             rule="cudaErrorLaunchOutOfResources",
         )
-    return min(limits.ctas_per_sm, limits.warps_per_sm // warps, limits.shared_bytes_per_sm // shared, by_registers)
+    found = limits.ctas_per_sm, registers_fit
+    for what, needed, most in (
+        ("warps", warps, limits.warps_per_sm),
+        ("bytes of shared memory", shared, limits.shared_bytes_per_sm),
+    ):
+        if needed > most:
+            raise LaunchError(
+                f"{what} of a CTA must be at most the {most:,} of an SM, not {needed:,}", rule="cudaErrorInvalidConfiguration"
+            )
+        found += (most // needed,)
+    return min(found)
 
 
 def sm_groups(model: DeviceModel) -> tuple[list[list[int]], list[list[int]]]:
