@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
@@ -43,6 +43,8 @@ _MOST_CYCLES = 1 << 56
 _LOCAL_BYTES = 512 * 1024
 _VALUES = ("exact", "none")
 _CHECKS = ("on", "strict", "off")
+#: Kinds of NumPy types whose bytes are numbers; bf16 and fp8 of ml_dtypes are V.
+_NUMBERS = "biufcV"
 
 
 @dataclass(frozen=True)
@@ -87,10 +89,20 @@ class Device:
 
     def asarray(self, array: Any, name: str = "") -> Buffer:
         """Copy an array to the device."""
-        array = np.ascontiguousarray(array)
-        return Buffer(self, self.memory.upload(array, name=name or "buffer"), array.shape, array.dtype)
+        array = np.atleast_1d(np.asarray(array))
+        return Buffer(self, self._upload(array, name or "buffer"), array.shape, array.dtype)
 
-    def let_pass(self, cycles: int) -> None:
+    def _upload(self, array: np.ndarray, name: str) -> int:
+        """Copy an array into a new allocation and return its address. Raises UsageError."""
+        if array.dtype.kind not in _NUMBERS:
+            raise UsageError(f"array must have numbers, not {array.dtype}")
+        try:
+            return self.memory.upload(array, name=name)
+        except MemoryError:
+            room = "must fit into the memory of this machine"
+            raise UsageError(f"array '{name}' and what the device holds {room}, not have {array.nbytes:,} bytes more") from None
+
+    def _let_pass(self, cycles: int) -> None:
         """A launch has taken so many cycles; the next one begins when the launch overhead is over, too."""
         self.timer_ns += cycles * 1000 // self.model.clock_mhz + self.model.launch_gap_ns
 
@@ -193,12 +205,13 @@ class RawKernel:
         self, grid: Sequence[int] | int, block: Sequence[int] | int, args: Sequence[Any], **options: Unpack[LaunchOptions]
     ) -> Run:
         """Run the kernel to its end. Arrays among ``args`` are copied to the device and written back."""
+        _require_options(options)
         session = self.prepare(grid, block, args, **options)
         try:
             session.machine.start()
             session.machine.run()
             session.machine.keep_l2()
-            session.device.let_pass(session.machine.cycles)
+            session.device._let_pass(session.machine.cycles)
         except KernelError as error:
             error.hazards = tuple(session.findings()[0])
             raise
@@ -215,6 +228,7 @@ class RawKernel:
         read a trace once, from its start to its end, and a debugger goes back."""
         from .debugger import Debugger
 
+        _require_options(options)
         options.setdefault("trace", "full")
         options["checks"] = "off"
         return Debugger(self.prepare(grid, block, args, **options))
@@ -286,11 +300,15 @@ class RawKernel:
         def machine_of(launch: Launch, model: devices.DeviceModel) -> Machine:
             return Machine(program, launch, model, gpu.memory, self._symbols(gpu), kernel, constants, gpu.heap, console)
 
-        if sms == "all":
-            machine = machine_of(launch, gpu.model)
-        else:
+        if sms != "all":
             representative.require_independent(program.function.instructions)
-            machine = representative.machine(machine_of, launch, gpu.model, gpu.memory.used_bytes)
+        try:
+            if sms == "all":
+                machine = machine_of(launch, gpu.model)
+            else:
+                machine = representative.machine(machine_of, launch, gpu.model, gpu.memory.used_bytes)
+        except MemoryError:
+            raise LaunchError(f"tables of a launch must fit into the memory of this machine, not those of a grid {grid3}") from None
         return Session(machine, gpu, copies, checks, keep=trace != "off", thin=thin)
 
     def info(self, launch: Launch, device: Device) -> KernelInfo:
@@ -426,16 +444,18 @@ class RawKernel:
         if isinstance(value, np.ndarray) and value.ndim > 0:
             if parameter.size != 8:
                 raise wrong(f"{parameter.size} bytes (a pointer has 8)")
-            if value.dtype.hasobject:
+            if value.dtype.kind not in _NUMBERS:
                 raise wrong("an array of numbers")
-            if not value.flags.c_contiguous or not value.flags.writeable:
-                raise wrong("a C-contiguous array that can be written")
-            address = gpu.memory.upload(value, name=parameter.name)
+            if not value.flags.c_contiguous:
+                raise wrong("a C-contiguous array")
+            if not value.flags.writeable:
+                raise wrong("an array that can be written")
+            address = gpu._upload(value, parameter.name)
             copies.append((value, address))
             return struct.pack("<Q", address)
         if isinstance(value, (bytes, bytearray)):
             raw = bytes(value)
-        elif isinstance(value, (np.generic, np.ndarray)):
+        elif isinstance(value, (np.generic, np.ndarray)) and value.dtype.kind in _NUMBERS:
             raw = np.asarray(value).tobytes()
         elif isinstance(value, (bool, int, float)):
             number = _scalar(parameter, value)
@@ -478,9 +498,16 @@ def _require(name: str, value: str, legal: Sequence[str]) -> None:
         raise UsageError(f"{name} must be one of {', '.join(legal)}, not {value!r}")
 
 
+def _require_options(options: Mapping[str, object]) -> None:
+    for name in options:
+        if name not in LaunchOptions.__annotations__:
+            raise UsageError(f"option of a launch must be one of {', '.join(LaunchOptions.__annotations__)}, not {name}")
+
+
 def _kind(value: Any) -> str:
     if isinstance(value, np.ndarray):
-        return f"an array of {value.dtype} {value.shape}"
+        order = "" if value.flags.c_contiguous else f" with strides {value.strides}"
+        return f"{'an' if value.flags.writeable else 'a read-only'} array of {value.dtype} {value.shape}{order}"
     if isinstance(value, (bytes, bytearray)):
         return f"{len(value)} bytes"
     return f"{type(value).__name__} {value!r}"[:80]

@@ -35,7 +35,7 @@ def ctas_per_sm(limits: Limits, threads: int, registers: int, shared_bytes: int)
             f"registers of a CTA must be at most {limits.registers_per_sm:,}, not {registers} for each of {threads} threads",
             rule="cudaErrorLaunchOutOfResources",
         )
-    found = limits.ctas_per_sm, registers_fit
+    found = [limits.ctas_per_sm, registers_fit]
     for what, needed, most in (
         ("warps", warps, limits.warps_per_sm),
         ("bytes of shared memory", shared, limits.shared_bytes_per_sm),
@@ -44,7 +44,7 @@ def ctas_per_sm(limits: Limits, threads: int, registers: int, shared_bytes: int)
             raise LaunchError(
                 f"{what} of a CTA must be at most the {most:,} of an SM, not {needed:,}", rule="cudaErrorInvalidConfiguration"
             )
-        found += (most // needed,)
+        found.append(most // needed)
     return min(found)
 
 

@@ -39,6 +39,11 @@ def launch(body: str = "", **options: Any) -> h100sim.Run:
     return h100sim.RawModule(code=PTX % body).get_function("kernel")((1,), (32,), (), **options)
 
 
+def take(value: Any) -> h100sim.Run:
+    text = PTX.replace("kernel()", "kernel(.param .u64 x)") % ""
+    return h100sim.RawModule(code=text).get_function("kernel")((1,), (32,), (value,))
+
+
 def debugger() -> h100sim.Debugger:
     return h100sim.RawModule(code=PTX % "").get_function("kernel").debug((1,), (32,), ())
 
@@ -83,6 +88,38 @@ def debugger() -> h100sim.Debugger:
             LaunchError,
             "local memory of a thread must be at most 524,288 bytes, not ",
         ),
+        (lambda: launch(foo=1), UsageError, "option of a launch must be one of shared_mem, cluster, .*, sms, not foo$"),
+        (
+            lambda: h100sim.RawModule(code=PTX % "").get_function("kernel").debug((1,), (32,), (), foo=1),
+            UsageError,
+            "option of a launch must be one of shared_mem, cluster, .*, sms, not foo$",
+        ),
+        (
+            lambda: h100sim.Device().asarray(np.broadcast_to(np.float32(0), (1 << 38,))),
+            UsageError,
+            "array 'buffer' and what the device holds must fit into the memory of this machine, not have 1,099,511,627,776 bytes more$",
+        ),
+        (lambda: h100sim.Device().asarray(np.array(["abc"])), UsageError, "array must have numbers, not <U3$"),
+        (
+            lambda: take(np.array(["abc"])),
+            LaunchError,
+            r"argument 0 \(x\) must be an array of numbers, not an array of <U3 \(1,\)$",
+        ),
+        (
+            lambda: take(np.datetime64("2026-01-01")),
+            LaunchError,
+            r"argument 0 \(x\) must be an array, a Buffer, a TensorMap, bytes or a number, not datetime64 ",
+        ),
+        (
+            lambda: take(np.zeros((4, 8), np.float32)[:, :4]),
+            LaunchError,
+            r"argument 0 \(x\) must be a C-contiguous array, not an array of float32 \(4, 4\) with strides \(32, 4\)$",
+        ),
+        (
+            lambda: take(np.broadcast_to(np.float32(0), (1,))),
+            LaunchError,
+            r"argument 0 \(x\) must be an array that can be written, not a read-only array of float32 \(1,\)$",
+        ),
         (lambda: debugger().step(1.5), UsageError, "number of steps must be an integer, not 1.5"),
         (lambda: debugger().step(-1), UsageError, "number of steps must be at least 0, not -1"),
         (lambda: debugger().step_back(None), UsageError, "number of steps must be an integer, not None"),
@@ -91,7 +128,7 @@ def debugger() -> h100sim.Debugger:
     ],
 )
 def test_wrong_arguments_are_refused_in_one_sentence(call: Callable[[], object], error: type, message: str) -> None:
-    with pytest.raises(error, match=f"^{message}"):
+    with pytest.raises(error, match=f"(?m)^{message}"):
         call()
 
 

@@ -30,7 +30,7 @@ _TYPES = {element.name: element for element in ELEMENT_TYPES if element.bits >= 
 _ALIASES = {"i8": "s8", "i16": "s16", "i32": "s32", "i64": "s64"}
 _ARRAYS = ("zeros", "ones", "arange", "randn", "randint")
 #: Bytes that an array argument may have: as much as an H100 has memory.
-_MOST_BYTES = 80 << 30
+MOST_BYTES = 80 << 30
 #: Dimensions that a NumPy 1 array may have.
 _MOST_DIMENSIONS = 32
 _MAP_SETTINGS = ("box", "swizzle", "interleave", "oob_fill", "l2_promotion")
@@ -124,6 +124,8 @@ def _file(name: str) -> np.ndarray:
         raise UsageError(f"argument file must be a NumPy .npy file, not {name} ({error})") from None
     if not isinstance(array, np.ndarray):
         raise UsageError(f"argument file must hold one array (.npy), not {name}")
+    if array.dtype.kind not in "biufcV":
+        raise UsageError(f"argument file must hold numbers, not {name} of {array.dtype}")
     return np.ascontiguousarray(array)
 
 
@@ -141,7 +143,7 @@ def _array(text: str, kind: str, rest: str, seed: int) -> tuple[np.ndarray, Elem
     if not 0 < len(shape) <= _MOST_DIMENSIONS or min(shape) < 1:
         raise UsageError(f"shape of an argument must be positive integers such as 256x256, not {text}")
     try:
-        if math.prod(shape) * element.size_bytes > _MOST_BYTES:
+        if math.prod(shape) * element.size_bytes > MOST_BYTES:
             raise MemoryError
         return _filled(kind, element, shape, generator), element
     except MemoryError:
