@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -143,13 +143,23 @@ def _roles(trace: Trace) -> tuple[Role, ...]:
     role_of = _representatives(trace, lives)
     waited = [(wait.warp, wait.what, wait.resumed - wait.blocked) for wait in waiting.whole(trace, list(role_of))]
     waits, stalls = (_totals(found, role_of) for found in (waited, _stall_cycles(trace)))
-    partition = attribution.spent(trace, list(role_of), waiting.parts(trace, list(role_of)))
+    partition = attribution.spent(_closed(trace), list(role_of), waiting.parts(trace, list(role_of)))
     spent = _totals([(warp, what, cycles) for warp, of in partition.items() for what, cycles in of.items()], role_of)
     return tuple(
         Role(name, len(warps), float(np.mean(lives[warps])), waits[name], stalls[name], spent[name])
         for name in dict.fromkeys(role_of.values())
         if (warps := [warp for warp, role in role_of.items() if role == name])
     )
+
+
+def _closed(trace: Trace) -> Trace:
+    """Return the trace with an end for every CTA: the last cycle for those that a stopped run had not ended."""
+    ends = intervals.cta_ends(trace)
+    if np.array_equal(ends, trace.ctas["end"]):
+        return trace
+    ctas = trace.ctas.copy()
+    ctas["end"] = ends
+    return replace(trace, ctas=ctas)
 
 
 def _representatives(trace: Trace, lives: np.ndarray) -> dict[int, str]:
@@ -269,12 +279,12 @@ def as_dict(summary: Summary) -> dict[str, Any]:
     return asdict(summary)
 
 
-def as_text(summary: Summary) -> str:
-    """Return the summary as lines of plain text."""
+def as_text(summary: Summary, remark: str = "") -> str:
+    """Return the summary as lines of plain text; ``remark``: what is to be said of its cycles."""
     grid, block = ("x".join(map(str, dims)) for dims in (summary.grid, summary.block))
     lines = [
         f"{summary.kernel} on {summary.device}: {summary.cycles:,} cycles "
-        f"({summary.microseconds:,.2f} us at {summary.clock_mhz:,} MHz), grid {grid}, block {block}",
+        f"({remark or f'{summary.microseconds:,.2f} us at {summary.clock_mhz:,} MHz'}), grid {grid}, block {block}",
         f"  {summary.ctas:,} CTA{'s' * (summary.ctas != 1)} on {summary.sms} SM{'s' * (summary.sms != 1)}, "
         f"{summary.events:,} events",
     ]

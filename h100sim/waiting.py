@@ -45,19 +45,20 @@ class Waited(NamedTuple):
 
 
 def whole(trace: Trace, warps: Sequence[int] | None = None) -> list[Waited]:
-    """Return every wait of these warps (of all) that ended."""
-    return _named(trace, _ended(trace, warps))
+    """Return every wait of these warps (of all); one that never ended lasts as long as the trace."""
+    return _named(trace, _found(trace, warps))
 
 
-def _ended(trace: Trace, warps: Sequence[int] | None) -> np.ndarray:
+def _found(trace: Trace, warps: Sequence[int] | None) -> np.ndarray:
     found = intervals.waits(trace)
-    found = found[found["resumed"] >= 0]
-    return found if warps is None else found[np.isin(found["warp"], warps)]
+    found = found if warps is None else found[np.isin(found["warp"], warps)]
+    found["resumed"] = np.where(found["resumed"] >= 0, found["resumed"], np.maximum(found["blocked"], trace.cycles))
+    return found
 
 
 def parts(trace: Trace, warps: Sequence[int] | None = None) -> list[Waited]:
-    """Return every wait of these warps (of all) that ended, those for copies and wgmma in parts, as "full: TMA latency"."""
-    found = _ended(trace, warps)
+    """Return every wait of these warps (of all), those for copies and wgmma in parts, as "full: TMA latency"."""
+    found = _found(trace, warps)
     names = _named(trace, found)
     ended_by = _ended_by(trace, found)
     copies = intervals.copies(trace)

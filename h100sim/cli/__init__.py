@@ -59,10 +59,17 @@ class Selection:
     device: Annotated[str, typer.Option(help="h100-sxm, h100-pcie or h200-sxm.")] = "h100-sxm"
 
     def changes(self) -> dict[str, Any]:
-        """Return the numbers of the device that are changed: settings with a dot in their names."""
+        """Return the numbers of the device that are changed."""
         from . import arguments
 
-        return {name: value for name, value in arguments.settings(self.set_ or []).items() if "." in name}
+        return {name: value for name, value in arguments.settings(self.set_ or []).items() if self._is_of_device(name)}
+
+    @staticmethod
+    def _is_of_device(name: str) -> bool:
+        """Is a setting one of the device: with a dot in its name, or a number of the whole (sms, clock_mhz)?"""
+        from .. import devices
+
+        return "." in name or name in devices.numbers(devices.model())
 
     def with_settings(self, texts: Sequence[str]) -> Selection:
         """Return the same with more settings, which go before those of the same name."""
@@ -82,7 +89,7 @@ class Selection:
         from .target import Launch, file_job, is_file, program_job, read_ptx
 
         model = self.model(is_changed)
-        settings = {name: value for name, value in arguments.settings(self.set_ or []).items() if "." not in name}
+        settings = {name: value for name, value in arguments.settings(self.set_ or []).items() if not self._is_of_device(name)}
 
         if not is_file(self.target):
             given = {"kernel": self.kernel, "grid": self.grid, "block": self.block, "cluster": self.cluster, "arg": self.arg}
@@ -180,6 +187,9 @@ def run(
     from . import arguments, output
     from .target import execute
 
+    if save and (values != "exact" or sms != "all"):
+        without = f"--values {values}" if values != "exact" else f"--sms {sms}"
+        raise UsageError(f"--save must be used where every result is computed, not with {without}")
     with _working(f"Simulating {selection.target} (a first run compiles for about a minute)", json) as progress:
         job = selection.job()
         wanted = arguments.saved_outputs(save or [], len(job.outputs))
@@ -194,12 +204,15 @@ def run(
         before = execute(selection.job(is_changed=False), values="none", **options) if changes else None
     _save(outcome, wanted, trace, perfetto)
     if json:
-        extra: dict[str, Any] = {} if before is None else {"what_if": {"changes": changes, "cycles_before": before.run.cycles}}
+        extra: dict[str, Any] = {} if before is None else {"what_if": output.difference_json(before, outcome, changes)}
         if sms != "all":
             extra["estimate"] = {"ctas": len(outcome.run.ctas), **asdict(representative.accuracy(outcome.run.trace))}
+        extra["saved"] = [{"path": str(path), **output.saved_json(outcome.outputs[index])} for index, path in wanted]
         output.as_json({**output.outcome_json("run", job, outcome), **extra})
     else:
         print(output.outcome_text(outcome, with_report=True), flush=True)
+        for index, path in wanted:
+            print("\n" + output.saved_text(path, outcome.outputs[index]), flush=True)
         if sms != "all":
             print("\n" + representative.as_text(outcome.run.trace), flush=True)
         if before is not None:
@@ -232,12 +245,13 @@ def whatif(
         options = {"max_cycles": max_cycles, "schedule": schedule}
         tried = list(search.explore(lambda extra: selection.with_settings(extra).job(), vary, **options))
         job = selection.job()
+    exit_status = search.exit_status(tried)
     if json:
         output.as_json(
             {
                 "command": "whatif",
-                "status": "clean",
-                "exit_status": 0,
+                "status": ("clean", "stopped", "error")[exit_status],
+                "exit_status": exit_status,
                 "program": job.name,
                 "config": job.config,
                 **search.as_dict(tried),
@@ -246,7 +260,7 @@ def whatif(
     else:
         config = "".join(f" {name}={value}" for name, value in job.config.items())
         print(search.as_text(f"{job.name}{config} on {selection.device}", tried))
-    return 0
+    return exit_status
 
 
 @app.command()
@@ -367,9 +381,11 @@ def _require_folders(*paths: Path | None) -> None:
 def _save(outcome: Outcome, wanted: list[tuple[int, Path]], trace: Path | None, perfetto: Path | None) -> None:
     import numpy as np
 
+    from .output import for_file
+
     writers: list[tuple[Path, Callable[[Path], object]]] = [
         *((path, write) for path, write in ((trace, outcome.run.trace.save), (perfetto, outcome.run.trace.to_perfetto)) if path),
-        *((path, lambda path, index=index: np.save(path, outcome.outputs[index])) for index, path in wanted),
+        *((path, lambda path, index=index: np.save(path, for_file(outcome.outputs[index]))) for index, path in wanted),
     ]
     for path, write in writers:
         try:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from .. import critical_path, report
 from ..errors import DeadlockError, H100SimError
@@ -72,7 +75,7 @@ def outcome_json(command: str, job: Job, outcome: Outcome) -> dict[str, Any]:
         "texts": [{"block": text.block, "thread": text.thread, "text": str(text)} for text in run.texts],
         "error": None if outcome.error is None else error_json(outcome.error),
         "report": report.as_dict(report.summarise(run.trace)),
-        "critical_path": critical_path.as_dict(critical_path.critical_path(run.trace)) if len(run.trace) else None,
+        "critical_path": critical_path.as_dict(critical_path.critical_path(run.trace)) if _has_path(outcome) else None,
     }
 
 
@@ -84,14 +87,27 @@ def outcome_text(outcome: Outcome, with_report: bool) -> str:
     """Return what a launch did in words: the report, the accuracy, and what it was not allowed to do."""
     parts = []
     if with_report and len(outcome.run.trace):
-        parts.append(report.as_text(report.summarise(outcome.run.trace)))
-        parts.append(critical_path.as_text(critical_path.critical_path(outcome.run.trace)))
+        parts.append(report.as_text(report.summarise(outcome.run.trace), _remark(outcome)))
+        if _has_path(outcome):
+            parts.append(critical_path.as_text(critical_path.critical_path(outcome.run.trace)))
     elif with_report:
         parts.append(f"{outcome.run.cycles:,} cycles (the trace is off: nothing more is known)")
     if outcome.accuracy is not None:
         parts.append(accuracy_text(outcome.accuracy))
     parts.append(verdict_text(outcome))
     return "\n\n".join(parts)
+
+
+def _has_path(outcome: Outcome) -> bool:
+    """Has the launch come to an end that a path leads to?"""
+    return len(outcome.run.trace) > 0 and outcome.error is None
+
+
+def _remark(outcome: Outcome) -> str:
+    """Return why the cycles of a run are not the kernel's, "" where they are."""
+    if outcome.error is not None:
+        return f"until {type(outcome.error).__name__} stopped it"
+    return "" if not outcome.schedule else f"in the order of seed {outcome.schedule}, which is no silicon's: no measure of speed"
 
 
 def accuracy_text(accuracy: Accuracy) -> str:
@@ -114,9 +130,38 @@ def verdict_text(outcome: Outcome) -> str:
 def difference_text(before: Outcome, after: Outcome, changes: dict[str, Any]) -> str:
     """Return what changed numbers of the device do to the cycles of the kernel and to what each role's cycles went into."""
     what = ", ".join(f"{name}={value}" for name, value in changes.items())
+    for outcome, which in ((before, "without them"), (after, "with them")):
+        if outcome.error is not None:
+            kind = type(outcome.error).__name__
+            return f"What if {what}: not compared, because {kind} stopped the run {which} at cycle {outcome.run.cycles:,}"
     old, new = before.run.cycles, after.run.cycles
     first = f"What if {what}: {new:,} cycles instead of {old:,} ({new / max(old, 1) - 1:+.1%})"
     return "\n".join([first, *role_lines(report.summarise(before.run.trace), report.summarise(after.run.trace), indent="  ")])
+
+
+def difference_json(before: Outcome, after: Outcome, changes: dict[str, Any]) -> dict[str, Any]:
+    """Return what changed numbers of the device do to the cycles of the kernel; None where either run was stopped."""
+    old, new = before.run.cycles, after.run.cycles
+    stopped = before.error is not None or after.error is not None
+    return {"changes": changes, "cycles_before": old, "change": None if stopped else new / max(old, 1) - 1}
+
+
+def saved_json(array: np.ndarray) -> dict[str, str]:
+    """Return the type of a saved array, and the one that it has in its file."""
+    return {"dtype": array.dtype.name, "file_dtype": for_file(array).dtype.str}
+
+
+def for_file(array: np.ndarray) -> np.ndarray:
+    """Return an array as it is saved: NumPy's files know no bf16 and fp8, of which they hold the bits."""
+    return array if array.dtype.isbuiltin == 1 else array.view(f"V{array.dtype.itemsize}")
+
+
+def saved_text(path: Path, array: np.ndarray) -> str:
+    """Say what was saved, and how to read what NumPy's files have no type for."""
+    text = f"Saved {path}: {array.dtype.name} {'x'.join(map(str, array.shape))}"
+    if for_file(array) is array:
+        return text
+    return f"{text}; numpy.load gives {saved_json(array)['file_dtype']}, so add .view(ml_dtypes.{array.dtype.name})"
 
 
 def changes_of_roles(before: report.Summary, after: report.Summary) -> list[tuple[str, list[tuple[str, float]]]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ import numpy as np
 
 from ..devices import DeviceModel
 from ..errors import KernelError, UsageError
-from .arguments import MapArgument
+from .arguments import MOST_BYTES, MapArgument
 
 if TYPE_CHECKING:
     from ..host import Buffer, Device, RawKernel
@@ -81,13 +82,15 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a launch did: the run up to its end or to ``error``, the outputs, and the seconds that simulating took."""
+    """What a launch did: the run up to its end or to ``error``, the outputs, and the seconds that simulating took; ``schedule``: the
+    seed of its order."""
 
     run: Run
     error: KernelError | None
     outputs: list[np.ndarray]
     accuracy: Accuracy | None
     seconds: float
+    schedule: int = 0
 
     @property
     def status(self) -> str:
@@ -132,7 +135,7 @@ def program_kernel(name: str, settings: dict[str, Any]) -> tuple[Any, Any, dict[
     known = inspect.signature(module.build).parameters
     for setting in settings:
         if setting not in known:
-            raise UsageError(f"--set of {name} must name one of {', '.join(known)}, not {setting}")
+            raise UsageError(f"setting of {name} must be one of {', '.join(known)}, not {setting}")
         default = module.CONFIG.get(setting, known[setting].default)
         if isinstance(default, int) and not isinstance(settings[setting], int):
             raise UsageError(f"{setting} of {name} must be an integer, not {settings[setting]}")
@@ -149,9 +152,16 @@ def program_job(name: str, settings: dict[str, Any], seed: int, device_name: str
     from ..host import Device
 
     device = Device(device_name)
-    inputs = module.inputs(seed, **config)
-    arrays = kernel.arrays(*inputs)
-    buffers = kernel.upload(arrays, device)
+    # Sizes with names are those of the inputs.
+    shapes = [(tuple(k for k in a.layout.shape if isinstance(k, int)), a.layout.dtype) for a in kernel.arguments]
+    size = sum(math.prod(shape) * dtype.size_bytes for shape, dtype in shapes)
+    if size > MOST_BYTES:
+        raise UsageError(f"arrays of {name} must have at most {MOST_BYTES:,} bytes in all, as an H100 has memory, not {size:,}")
+    try:
+        inputs = module.inputs(seed, **config)
+        buffers = kernel.upload(kernel.arrays(*inputs), device)
+    except MemoryError:
+        raise UsageError(f"arrays of {name} must fit into the memory of this machine, not have {size:,} bytes") from None
     # What the result should be may depend on settings that the inputs do not show (causal).
     wanted = {key: value for key, value in config.items() if key in inspect.signature(module.reference).parameters}
     return Job(
@@ -223,7 +233,7 @@ def execute(job: Job, progress: Callable[[int, int, int], None] | None = None, *
     seconds = time.perf_counter() - started
     outputs = [buffer.numpy() for buffer in job.outputs]
     judged = error is None and options.get("values", "exact") == "exact"
-    return Outcome(run, error, outputs, job.accuracy(outputs) if judged else None, seconds)
+    return Outcome(run, error, outputs, job.accuracy(outputs) if judged else None, seconds, options.get("schedule", 0))
 
 
 def accuracy_of(reference: Any, outputs: Sequence[np.ndarray]) -> Accuracy:

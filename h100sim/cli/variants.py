@@ -28,6 +28,11 @@ class Variant:
     def name(self) -> str:
         return " ".join(self.settings) or "as it is"
 
+    @property
+    def has_ended(self) -> bool:
+        """Did the kernel run to its end, so that its cycles can be compared?"""
+        return self.outcome is not None and self.outcome.error is None
+
 
 def combinations(texts: Sequence[str]) -> list[tuple[str, ...]]:
     """Return every combination of the values of ``name=value,value`` texts. Raises UsageError."""
@@ -67,13 +72,21 @@ def explore(make: Callable[[tuple[str, ...]], Job], texts: Sequence[str], **opti
 
 def _is_misspelt(error: H100SimError) -> bool:
     """Is it a setting that no launch has, not a value that this one cannot have?"""
-    return isinstance(error, UsageError) and ("must name one of" in error.message or "number of the device" in error.message)
+    return isinstance(error, UsageError) and error.message.startswith(("setting of ", "number of the device "))
 
 
 def as_dict(tried: Sequence[Variant]) -> dict[str, Any]:
-    """Return the variants as plain values: cycles, their change against the launch as it is, and that of each role's causes."""
+    """Return the variants as plain values: cycles, their change against the launch as it is, and that of each role's causes (None and
+    nothing where one of the two was stopped)."""
     first = tried[0]
     return {"variants": [_plain(first, variant) for variant in tried]}
+
+
+def exit_status(tried: Sequence[Variant]) -> int:
+    """Return 2 if no combination could be run, 1 if one that ran was stopped, else 0."""
+    if all(variant.outcome is None for variant in tried[1:]):
+        return 2
+    return int(any(variant.outcome is not None and variant.outcome.error is not None for variant in tried))
 
 
 def _plain(first: Variant, variant: Variant) -> dict[str, Any]:
@@ -81,10 +94,12 @@ def _plain(first: Variant, variant: Variant) -> dict[str, Any]:
     if variant.error is not None:
         return {**found, "status": "error", "error": error_json(variant.error)}
     assert first.summary and variant.summary and variant.outcome, "a variant without an error has run"
-    roles = {role: dict(changes) for role, changes in changes_of_roles(first.summary, variant.summary)}
+    compared = first.has_ended and variant.has_ended
+    roles = {role: dict(changes) for role, changes in changes_of_roles(first.summary, variant.summary)} if compared else {}
     cycles, tensor = variant.summary.cycles, variant.summary.tensor_cores
+    change = cycles / max(first.summary.cycles, 1) - 1 if compared else None
     return {
-        **found, "status": variant.outcome.status, "cycles": cycles, "change": cycles / max(first.summary.cycles, 1) - 1,
+        **found, "status": variant.outcome.status, "cycles": cycles, "change": change,
         "ctas": variant.summary.ctas, "tensor_cores_of_peak": tensor.of_peak, "changes_of_roles": roles,
     }  # fmt: skip
 
@@ -101,12 +116,13 @@ def as_text(title: str, tried: Sequence[Variant]) -> str:
             lines.append(f"  {variant.name:<{width}} cannot be run: {variant.error.message if variant.error else ''}")
             continue
         summary = variant.summary
-        change = f"{summary.cycles / max(first.summary.cycles, 1) - 1:+.1%}" if variant is not first else ""
+        compared = variant is not first and first.has_ended and variant.has_ended
+        change = f"{summary.cycles / max(first.summary.cycles, 1) - 1:+.1%}" if compared else ""
         peak = f"{summary.tensor_cores.of_peak:.1%}" if summary.tensor_cores.operations else "-"
         end = "  fastest" if summary.cycles == fastest and len(tried) > 1 else ""
         if variant.outcome.error is not None:
             end = f"  stopped: {variant.outcome.error.message.splitlines()[0]}"
         lines.append(f"  {variant.name:<{width}} {summary.ctas:>6,} {summary.cycles:>12,} {change:>9} {peak:>13}{end}")
-        if variant is not first:
+        if compared:
             lines += role_lines(first.summary, summary, indent="      ")
     return "\n".join([*lines, "", "Changes of roles: cycles of a CTA's longest-lived warp, against the launch as it is."])

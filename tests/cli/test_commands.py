@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
-from h100sim.cli import execute_command, target
+from h100sim.cli import execute_command, output, target
 from h100sim.trace import Trace
 
 HEADER = ".version 8.6\n.target sm_90a\n.address_size 64\n"
@@ -83,7 +85,7 @@ def answer(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, d
     ("words", "message"),
     [
         (["run", "gem"], "program must be one of "),
-        (["run", "gemm", "--set", "rows=1"], "--set of gemm must name one of m, n, k, "),
+        (["run", "gemm", "--set", "rows=1"], "setting of gemm must be one of m, n, k, "),
         (["run", "gemm", "--set", "m=100"], "m must be a multiple of 128, not 100"),
         (["run", "gemm", "--set", "stages=12"], "shared memory of a CTA must be at most 232,448 bytes"),
         (["run", "gemm", "--set", "out=f16"], "out must be bf16 or f32, not f16"),
@@ -100,6 +102,23 @@ def answer(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, d
         (["run", "gemm", "--trace", "/no/such/folder/x.h1t"], "file must be one that can be written, not /no/such"),
         (["run", "copy", "--trace", "/dev/full"], "file must be one that can be written, not /dev/full"),
         (["run", "copy", "--max-cycles", "99999999999999999999"], "max_cycles must be from 1 to "),
+        (["run", "gemm", "--set", "clock_mhz=0"], "clock_mhz must be a number from 1 to 100,000, not 0"),
+        (
+            ["run", "gemm", "--set", "k=100000000000"],
+            "arrays of gemm must have at most 85,899,345,920 bytes in all, as an H100 has ",
+        ),
+        (
+            ["run", "gemm", "--set", "m=1048576", "--set", "n=1048576"],
+            "arrays of gemm must have at most 85,899,345,920 bytes in all",
+        ),
+        (
+            ["run", "gemm", "--save", "0=c.npy", "--values", "none"],
+            "--save must be used where every result is computed, not with --v",
+        ),
+        (
+            ["run", "gemm", "--save", "0=c.npy", "--sms", "representative"],
+            "--save must be used where every result is computed, not w",
+        ),
         (["check", "a\0.ptx"], "PTX file must be a readable text"),
     ],
 )
@@ -184,6 +203,71 @@ def test_a_file_needs_its_launch(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_check_of_a_file_says_what_it_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert execute_command(["check", ptx_file(tmp_path, DOUBLE)]) == 0
     assert "1 kernel (twice), valid for sm_90a" in capsys.readouterr().out
+
+
+def test_numbers_of_the_whole_device_are_settings_too(capsys: pytest.CaptureFixture[str]) -> None:
+    status, found = answer(["run", "gemm", "--set", "clock_mhz=1000", "--set", "sms=1"], capsys)
+    assert (status, found["report"]["clock_mhz"], found["report"]["sms"]) == (0, 1000, 1)
+    assert found["what_if"]["changes"] == {"clock_mhz": 1000, "sms": 1}
+    assert found["what_if"]["change"] == pytest.approx(found["cycles"] / found["what_if"]["cycles_before"] - 1) != 0
+
+
+@pytest.mark.parametrize("array", [np.array(["one", "two"]), np.array(["2026-01-01"], "M8[D]")])
+def test_a_file_must_hold_numbers(array: np.ndarray, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save(tmp_path / "x.npy", array)
+    words = ["--grid", "1", "--block", "32", "--arg", f"file:{tmp_path}/x.npy"]
+    assert execute_command(["run", ptx_file(tmp_path, DOUBLE), *words]) == 2
+    expected = f"h100sim: argument file must hold numbers, not {tmp_path}/x.npy of {array.dtype}\n"
+    assert capsys.readouterr().err == expected
+
+
+def test_a_saved_bf16_array_says_how_it_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "c.npy"
+    words = ["run", "gemm", "--set", "k=64", "--save", f"0={path}"]
+    assert execute_command(words) == 0
+    said = f"Saved {path}: bfloat16 256x256; numpy.load gives |V2, so add .view(ml_dtypes.bfloat16)"
+    assert said in capsys.readouterr().out.splitlines()
+    assert np.load(path).view(ml_dtypes.bfloat16).astype(np.float32).std() > 1
+    assert answer(words, capsys)[1]["saved"] == [{"path": str(path), "dtype": "bfloat16", "file_dtype": "|V2"}]
+
+
+def test_every_type_of_a_saved_array_can_be_loaded() -> None:
+    for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2", "float16", "int64"):
+        array = np.arange(6).astype(name).reshape(2, 3)
+        buffer = io.BytesIO()
+        np.save(buffer, output.for_file(array))
+        buffer.seek(0)
+        assert np.array_equal(np.load(buffer).view(name).astype(np.float64), array.astype(np.float64)), name
+
+
+def test_the_report_of_a_stopped_run_adds_up_and_is_not_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["run", "gemm", "--set", "tma.latency_cycles=1000000000"]
+    status, found = answer(words, capsys)
+    assert (status, found["what_if"]["change"], found["critical_path"]) == (1, None, None)
+    for role in found["report"]["roles"]:
+        assert sum(spent["cycles"] for spent in role["spent"]) == pytest.approx(role["cycles"]), role["name"]
+    assert execute_command(words) == 1
+    out = capsys.readouterr().out
+    cycles = f"{found['cycles']:,}"
+    assert out.splitlines()[0].startswith(f"gemm on h100-sxm: {cycles} cycles (until CycleLimit stopped it), grid ")
+    assert out.endswith(
+        f"What if tma.latency_cycles=1000000000: not compared, because CycleLimit stopped the run with them at cycle {cycles}\n"
+    )
+    assert "Critical path" not in out
+
+
+def test_what_an_error_stopped_has_its_cycles_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--grid", "1", "--block", "32", "--arg", "u64:8", "--arg", "u64:8", "--arg", "i32:32"]
+    status, found = answer(["run", ptx_file(tmp_path, DOUBLE), *words], capsys)
+    (role,) = found["report"]["roles"]
+    assert status == 1 and role["cycles"] > 0
+    assert sum(spent["cycles"] for spent in role["spent"]) == pytest.approx(role["cycles"])
+
+
+def test_cycles_in_another_order_are_no_measure(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute_command(["run", "copy", "--schedule", "2"]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert "cycles (in the order of seed 2, which is no silicon's: no measure of speed), grid " in first and " us" not in first
 
 
 @pytest.mark.parametrize("command", ["run", "check"])

@@ -11,8 +11,8 @@ from h100sim.cli import execute_command, variants
 from h100sim.errors import UsageError
 
 
-def whatif(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, Any]]:
-    assert execute_command(["whatif", *words, "--json"]) == 0
+def whatif(capsys: pytest.CaptureFixture[str], *words: str, status: int = 0) -> list[dict[str, Any]]:
+    assert execute_command(["whatif", *words, "--json"]) == status
     found = json.loads(capsys.readouterr().out)
     assert found["command"] == "whatif"
     return found["variants"]
@@ -57,11 +57,27 @@ def test_a_variant_that_cannot_be_run_says_why_and_the_others_run(capsys: pytest
     assert text.count("fastest") == 1 and "      consumer 0: " in text
 
 
+def test_a_variant_that_was_stopped_is_not_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    _, ran, stopped = whatif(capsys, "gemm", "--vary", "tma.latency_cycles=400,1000000000", status=1)
+    assert ran["change"] > 0 and ran["changes_of_roles"]
+    assert (stopped["status"], stopped["change"], stopped["changes_of_roles"]) == ("kernel-error", None, {})
+    assert execute_command(["whatif", "gemm", "--vary", "tma.latency_cycles=400,1000000000"]) == 1
+    row = capsys.readouterr().out.splitlines()[-3]
+    assert "tma.latency_cycles=1000000000" in row and "%" not in row.partition("stopped: ")[0].rpartition("  ")[0]
+    assert row.endswith("stopped: kernel must end within 134,217,728 cycles (max_cycles), but it had not ended")
+
+
+def test_where_nothing_could_be_run_the_status_is_2(capsys: pytest.CaptureFixture[str]) -> None:
+    _, alone = whatif(capsys, "gemm", "--vary", "stages=99", status=2)
+    assert alone["status"] == "error"
+    whatif(capsys, "gemm", "--vary", "stages=99,2")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["gemm"], "whatif must be given what to try, such as --vary stages=1,2,4"),
-        (["gemm", "--vary", "stags=1"], "--set of gemm must name one of "),
+        (["gemm", "--vary", "stags=1"], "setting of gemm must be one of m, n, k, "),
         (["gemm", "--vary", "tma.latency=1"], "number of the device must be one of "),
         (["gemm", "--set", "m=100", "--vary", "stages=1"], "m must be a multiple of 128, not 100"),
     ],

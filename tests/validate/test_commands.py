@@ -89,7 +89,7 @@ def test_with_a_gpu_bits_and_cycles_are_those_of_the_gpu(
     [
         (["probe", "nosuch"], "probe must be one of "),
         (["run", "gem"], "program must be one of "),
-        (["run", "gemm", "--set", "foo=1"], "--set of gemm must name one of "),
+        (["run", "gemm", "--set", "foo=1"], "setting of gemm must be one of m, n, k, "),
         (["probe"], "validate: the following arguments are required: name"),
         (
             ["timeline", "copy", "--out", "/no/such/x.json"],
