@@ -41,6 +41,7 @@ _MOST_CTAS = 1 << 22
 _MOST_CYCLES = 1 << 56
 #: Spec: CUDA C++ Programming Guide 13.0, "Technical Specifications per Compute Capability": local memory per thread.
 _LOCAL_BYTES = 512 * 1024
+_LEAST_REGISTERS, _MOST_REGISTERS = 24, 255
 _VALUES = ("exact", "none")
 _CHECKS = ("on", "strict", "off")
 #: Kinds of NumPy types whose bytes are numbers; bf16 and fp8 of ml_dtypes are V.
@@ -401,18 +402,17 @@ class RawKernel:
     def _registers(self, block: tuple[int, int, int]) -> int:
         """Return the registers per thread at entry. Assumed: where PTX fixes a count (.maxnreg) that one; under .maxntid what
         that many threads may have at most, and with setmaxnreg not more than its largest count (seen in what ptxas 13.0
-        reports); else 128 or what fits."""
+        reports); else 128 or what fits. Measured: ptxas 13.0 raises a count below 24 and ignores one above 255."""
         directives = self.function.directives
-        if "maxnreg" in directives:
-            return int(directives["maxnreg"][0])
+        if "maxnreg" in directives and directives["maxnreg"][0] <= _MOST_REGISTERS:
+            return max(int(directives["maxnreg"][0]), _LEAST_REGISTERS)
         bound = directives.get("reqntid") or directives.get("maxntid")
-        threads = int(np.prod(bound)) if bound else int(np.prod(block))
+        threads = int(np.prod(bound or block))
         ctas = int(directives.get("minnctapersm", (1,))[0])
         warps = -(-threads // 128) * 4
-        most = min(255, 65_536 // (warps * 32 * ctas)) & ~7
-        counts = [
-            i.operands[0].value for i in self.function.instructions if i.base == "setmaxnreg" and isinstance(i.operands[0], Imm)
-        ]
+        most = max(min(_MOST_REGISTERS, 65_536 // (warps * 32 * ctas)) & ~7, _LEAST_REGISTERS)
+        named = [i.operands[0] for i in self.function.instructions if i.base == "setmaxnreg"]
+        counts = [operand.value for operand in named if isinstance(operand, Imm)]
         return min(most, max(counts, default=256)) if bound else min(128, most)
 
     # --- arguments ----------------------------------------------------------------------------------------------------

@@ -64,8 +64,8 @@ def place_variables(module: Module, memory: GlobalMemory) -> ModuleVariables:
     for variable in variables:
         image = initial_bytes(module, variable, known, spaces)
         if variable.space == "const":
-            constants[addresses[variable.name] : addresses[variable.name] + variable.size] = image
-        elif variable.size:
+            constants[addresses[variable.name] : addresses[variable.name] + len(image)] = image
+        elif image:
             memory.write(addresses[variable.name], image)
     bank = memory.upload(bytes(constants), name="constant variables") if constants else 0
     return ModuleVariables(addresses, bank, len(constants))
@@ -91,8 +91,10 @@ def _variables_of(function: Function) -> list[Variable]:
 
 
 def initial_bytes(module: Module, variable: Variable, addresses: dict[str, int], spaces: dict[str, str]) -> bytes:
-    """Return the bytes a variable starts with, with the addresses that its initialiser names."""
-    image = bytearray(variable.size)
+    """Return the bytes a variable starts with, up to the last that its initialiser gives (the others are zero), with the addresses that
+    it names."""
+    ends = [*(offset + width for offset, _, width in variable.fixups), *(offset + 1 for offset, _, _ in variable.byte_fixups)]
+    image = bytearray(max([len(variable.initial), *ends]))
     image[: len(variable.initial)] = variable.initial
 
     def address(symbol: Symbol) -> int:

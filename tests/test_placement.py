@@ -90,3 +90,12 @@ def test_clusters_of_sixteen_take_two_waves_where_not_all_find_a_gpc():
     assert len(set.union(*clusters)) == 7 * 16
     starts = run.trace.ctas["start"]
     assert (starts[: 7 * 16] == starts[0]).all() and (starts[7 * 16 :] > starts[0]).all()
+
+
+@pytest.mark.parametrize(
+    ("directive", "registers"), [(".maxnreg 16", 24), (".maxnreg 168", 168), (".maxnreg 256", 128), (".maxntid 65535, 1, 1", 24)]
+)
+def test_registers_at_entry_are_those_that_ptxas_takes(directive: str, registers: int) -> None:
+    text = f".version 8.6\n.target sm_90a\n.address_size 64\n.visible .entry kernel() {directive} {{ ret; }}\n"
+    session = h100sim.RawModule(code=text).get_function("kernel").prepare(1, 128, ())
+    assert session.machine.launch.registers == registers

@@ -76,7 +76,10 @@ class GlobalMemory:
         size = int(size_bytes)
         if size < 1:
             raise UsageError(f"allocation '{name}' must be at least 1 byte, not {size}")
-        start = self._room_for(size, fresh)
+        try:
+            start = self._room_for(size, fresh)
+        except MemoryError:
+            raise UsageError(f"allocation '{name}' must fit the memory of this machine, not {_bytes(size)}") from None
         self._cursor = _align(start + size + GAP)
         self._forget_frees(start, start + size)
         index = int(np.searchsorted(self.starts, start))

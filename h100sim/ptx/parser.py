@@ -26,6 +26,10 @@ NEWEST_VERSION = (9, 5)
 NEWEST_TARGET = 90
 _LINKAGES = (".visible", ".extern", ".weak", ".common")
 _TARGET_OPTIONS = ("debug", "texmode_unified", "texmode_independent")
+#: Those whose numbers an assembler takes from 1 on. Measured: ptxas 13.0.
+_POSITIVE = (".maxnreg", ".maxntid", ".reqntid", ".minnctapersm")
+#: Parameters of an entry. Spec: PTX ISA 9.1, "Parameter State Space". Measured: ptxas 13.0.
+_PARAMETER_BYTES = 32_764
 _NUMBERED = (
     ".maxntid", ".reqntid", ".minnctapersm", ".maxnctapersm", ".maxnreg", ".reqnctapercluster", ".maxclusterrank",
     ".abi_preserve", ".abi_preserve_control",
@@ -231,6 +235,9 @@ class _ModuleParser:
         name = cursor.name("function")
         noun = "parameters of .entry" if is_entry else "parameters of .func"
         parameters = parse_parameters(cursor, noun) if cursor.token == "(" else []
+        size = max((p.offset + p.size for p, _ in parameters), default=0)
+        if is_entry and size > _PARAMETER_BYTES:
+            raise cursor.tokens.error(f"parameters of an entry must fit {_PARAMETER_BYTES:,} bytes, not {size:,}", name_at)
         self._directives(directives)
         function = Function(
             name, is_entry, tuple(p for p, _ in parameters), tuple(p for p, _ in returns), (), (),
@@ -259,10 +266,14 @@ class _ModuleParser:
                 cursor.advance()
                 found[directive[1:]] = ()
             elif directive in _NUMBERED:
+                at = cursor.at
                 cursor.advance()
                 numbers = [parse_integer_literal(cursor, directive)]
                 while cursor.accept(","):
                     numbers.append(parse_integer_literal(cursor, directive))
+                for number in numbers if directive in _POSITIVE else ():
+                    if not 1 <= number < 1 << 32:
+                        raise cursor.tokens.error(f"value of {directive} must be from 1 to 4,294,967,295, not {number:,}", at)
                 found[directive[1:]] = tuple(numbers)
             else:
                 raise cursor.error(f"directive of a function must be one such as .maxntid or .reqntid, not {cursor.shown()}")

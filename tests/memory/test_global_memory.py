@@ -78,6 +78,13 @@ def test_freed_memory_is_named():
         memory.free(address)
 
 
+def test_an_allocation_that_the_host_cannot_hold_is_refused():
+    with pytest.raises(
+        UsageError, match=r"^allocation 'x' must fit the memory of this machine, not 1,152,921,504,606,846,976 bytes$"
+    ):
+        GlobalMemory().allocate(1 << 60, name="x")
+
+
 def test_an_empty_allocation_is_refused():
     with pytest.raises(UsageError, match=r"^allocation 'x' must be at least 1 byte, not 0$"):
         GlobalMemory().allocate(0, name="x")
