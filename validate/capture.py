@@ -27,7 +27,8 @@ TILE = 64
 #: Elements of the outputs of a small capture.
 SMALL = 1 << 20
 
-#: Launches with clock records: the first ones warm the caches and the clock and are not kept.
+#: Launches with clock records, of a kernel that is loaded once: the first ones warm the clock and what holds code and addresses of
+#: pages, and are not kept.
 WARM_UPS, RECORDED = 3, 10
 
 
@@ -76,7 +77,7 @@ def capture(program: str, config: dict[str, Any], out: Path, name: str | None = 
         "outputs_shape": {key: list(array.shape) for key, array in outputs.items()},
         "outputs_type": {key: array.dtype.name for key, array in outputs.items()},
         "grid": list(kernel.grid),
-        "cycles": recorded_cycles(program, config, seed),
+        "cycles": recorded_cycles(*build(program, config, seed)[:2]),
     }
     stem = name or default_name(program, whole)
     out.mkdir(parents=True, exist_ok=True)
@@ -87,25 +88,13 @@ def capture(program: str, config: dict[str, Any], out: Path, name: str | None = 
     return path
 
 
-def recorded_cycles(program: str, config: dict[str, Any], seed: int) -> dict[str, Any]:
-    """Return the cycles of each CTA (median over launches) and of whole launches, from clock records.
-
-    A launch lasts from its first start to its last end, in nanoseconds: the clocks of SMs are not synchronised.
-    """
-    launches = []
-    for k in range(WARM_UPS + RECORDED):
-        kernel, arrays, _ = build(program, config, seed)
-        run = gpu.run(kernel, arrays, record_clocks=True)
-        assert run.records is not None, "a launch with record_clocks must give records"
-        if k >= WARM_UPS:
-            launches.append(run.records)
-    per_cta = np.median([launch["end"] - launch["start"] for launch in launches], axis=0)
-    lasted = [int(launch["end_ns"].max() - launch["start_ns"].min()) for launch in launches]
+def recorded_cycles(kernel: Any, arrays: Sequence[np.ndarray]) -> dict[str, Any]:
+    """Return the cycles of each CTA (median over launches) from clock records, and the day."""
+    launches = gpu.cta_cycles(kernel, arrays, WARM_UPS, RECORDED)
     return {
+        "date": gpu.card().date,
         "launches": RECORDED,
-        "cta_median": [int(cycles) for cycles in per_cta],
-        "cta_sm": [int(sm) for sm in launches[-1]["sm"]],
-        "launch_ns": lasted,
+        "cta_median": [int(count) for count in np.median(launches, axis=0)],
     }
 
 
@@ -182,7 +171,8 @@ def cycles_here(program: str, config: dict[str, Any], seed: int, device: Any = "
 
     kernel, arrays, _ = build(program, config, seed)
     gpu_here = h100sim.Device(device)
-    module = h100sim.RawModule(code=clocks.add_clock_records(kernel.ptx, kernel.name, int(np.prod(kernel.grid))))
+    ctas, threads = (int(np.prod(sizes)) for sizes in (kernel.grid, kernel.block))
+    module = h100sim.RawModule(code=clocks.add_clock_records(kernel.ptx, kernel.name, ctas * threads))
     function = module.get_function(kernel.name)
     function.max_dynamic_shared_size_bytes = kernel.shared_bytes
     buffers = [gpu_here.asarray(array) for array in arrays]
@@ -192,7 +182,7 @@ def cycles_here(program: str, config: dict[str, Any], seed: int, device: Any = "
         kernel.grid, kernel.block, arguments,
         shared_mem=kernel.shared_bytes, cluster=kernel.cluster, device=gpu_here, **options,
     )  # fmt: skip
-    return clocks.cycles_of(module.get_global(clocks.VARIABLE, gpu_here).numpy().view(clocks.RECORD))
+    return clocks.cycles_of(module.get_global(clocks.VARIABLE, gpu_here).numpy().view(clocks.RECORD).reshape(ctas, threads))
 
 
 def simulated(capture: Capture, **options: Any) -> tuple[dict[str, np.ndarray], Any]:

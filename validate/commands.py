@@ -249,7 +249,7 @@ def _run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
         if not options.json:
             print(f"{options.program} {name} on {run.card.card} and here: {results[name]}")
     same = all(result.is_equal for result in results.values())
-    there = capture.recorded_cycles(options.program, whole, options.seed)["cta_median"]
+    there = capture.recorded_cycles(*capture.build(options.program, whole, options.seed)[:2])["cta_median"]
     cycles = _cycles(capture.cycles_here(options.program, whole, options.seed), there, options.json)
     facts = {name: {"differing": r.differing, "elements": r.elements, "sha256": r.expected_sha256} for name, r in results.items()}
     return int(not same), {"status": "same" if same else "different", "config": whole, "outputs": facts, **cycles}

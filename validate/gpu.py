@@ -67,7 +67,7 @@ class Card:
 
 @dataclass(frozen=True)
 class GpuRun:
-    """What a launch did: the GPU, the time from event to event, and a clock record per CTA if they were asked for."""
+    """What a launch did: the GPU, the time from event to event, and clock records (CTAs, threads) if asked for."""
 
     card: Card
     milliseconds: float
@@ -176,8 +176,8 @@ def launch(
     cupy, driver = require()
     memory = memory or Memory()
     grid3, block3, cluster3 = ((*map(int, dims), 1, 1)[:3] for dims in (grid, block, cluster))
-    ctas = int(np.prod(grid3))
-    module = _load(cupy, clocks.add_clock_records(ptx, name, ctas) if record_clocks else ptx)
+    ctas, threads = int(np.prod(grid3)), int(np.prod(block3))
+    module = _load(cupy, clocks.add_clock_records(ptx, name, ctas * threads) if record_clocks else ptx)
     kernel = module.get_function(name)
     kernel.max_dynamic_shared_size_bytes = shared_mem
     function = driver.CUfunction(int(kernel.kernel.ptr))
@@ -193,7 +193,8 @@ def launch(
     memory.write_back()
     for variable, array in (read or {}).items():
         module.get_global(variable).copy_to_host(array.ctypes.data_as(ctypes.c_void_p), array.nbytes)
-    return GpuRun(card(), cupy.cuda.get_elapsed_time(begin, end), _records(module, ctas) if record_clocks else None)
+    records = _records(module, ctas, threads) if record_clocks else None
+    return GpuRun(card(), cupy.cuda.get_elapsed_time(begin, end), records)
 
 
 def run(kernel: Any, arrays: Sequence[np.ndarray], *, record_clocks: bool = False, timeout_s: float = 20.0) -> GpuRun:
@@ -214,11 +215,8 @@ def times(kernel: Any, arrays: Sequence[np.ndarray], warm_ups: int, launches: in
     cupy, driver = require()
     memory = Memory()
     args = kernel.launch_args(*arrays, address_of=memory.address_of)
-    loaded = _load(cupy, kernel.ptx).get_function(kernel.name)
-    loaded.max_dynamic_shared_size_bytes = kernel.shared_bytes
-    function = driver.CUfunction(int(loaded.kernel.ptr))
+    _, function, config = _loaded(kernel, kernel.ptx)
     values, pointers = _parameters(driver, function, args, memory)
-    config = _config(driver, function, kernel.grid, kernel.block, kernel.cluster, kernel.shared_bytes)
     found = []
     for _ in range(warm_ups + launches):
         begin, end = cupy.cuda.Event(), cupy.cuda.Event()
@@ -229,6 +227,36 @@ def times(kernel: Any, arrays: Sequence[np.ndarray], warm_ups: int, launches: in
         found.append(cupy.cuda.get_elapsed_time(begin, end))
     del values
     return found[warm_ups:]
+
+
+def cta_cycles(
+    kernel: Any, arrays: Sequence[np.ndarray], warm_ups: int, launches: int, timeout_s: float = 20.0
+) -> list[np.ndarray]:
+    """Return the cycles of each CTA in each of ``launches`` of a ``tk.Kernel``, after others that warm the GPU up. The kernel is loaded
+    once, its arrays go up for each launch and are not read back."""
+    _, driver = require()
+    ctas, threads = int(np.prod(kernel.grid)), int(np.prod(kernel.block))
+    module, function, config = _loaded(kernel, clocks.add_clock_records(kernel.ptx, kernel.name, ctas * threads))
+    found = []
+    for _ in range(warm_ups + launches):
+        memory = Memory()
+        args = kernel.launch_args(*arrays, address_of=memory.address_of)
+        values, pointers = _parameters(driver, function, args, memory)
+        _check(driver.cuLaunchKernelEx(config, function, ctypes.addressof(pointers), 0)[0], kernel.name)
+        _wait(driver, kernel.name, timeout_s)
+        del values
+        found.append(clocks.cycles_of(_records(module, ctas, threads)))
+    return found[warm_ups:]
+
+
+def _loaded(kernel: Any, ptx: str) -> tuple[Any, Any, Any]:
+    """Return the module, the function and the launch configuration of a ``tk.Kernel`` with this text."""
+    cupy, driver = require()
+    module = _load(cupy, ptx)
+    loaded = module.get_function(kernel.name)
+    loaded.max_dynamic_shared_size_bytes = kernel.shared_bytes
+    function = driver.CUfunction(int(loaded.kernel.ptr))
+    return module, function, _config(driver, function, kernel.grid, kernel.block, kernel.cluster, kernel.shared_bytes)
 
 
 def poisoned(shape: Sequence[int], dtype: Any) -> np.ndarray:
@@ -316,8 +344,8 @@ def _check(status: Any, name: str) -> None:
         raise KernelError(f"kernel {name} must end without an error, not {status.name}")
 
 
-def _records(module: Any, ctas: int) -> np.ndarray:
+def _records(module: Any, ctas: int, threads: int) -> np.ndarray:
     pointer = module.get_global(clocks.VARIABLE)
-    records = np.zeros(ctas, clocks.RECORD)
+    records = np.zeros((ctas, threads), clocks.RECORD)
     pointer.copy_to_host(records.ctypes.data_as(ctypes.c_void_p), records.nbytes)
     return records

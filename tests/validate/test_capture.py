@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from h100sim.errors import UsageError
-from validate import capture, clocks, gpu
+from validate import capture, gpu
 
 
 @pytest.fixture
@@ -18,13 +18,18 @@ def captured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the folder with a capture of the copy program, whose kernel the stand-in performs."""
     card = gpu.Card("a card", 132, "580.0", "13.0", "14.2.0", "2026-11-29")
 
-    def run(kernel: Any, arrays: list[np.ndarray], record_clocks: bool = False) -> gpu.GpuRun:
+    def run(kernel: Any, arrays: list[np.ndarray]) -> gpu.GpuRun:
         assert (arrays[1].view(np.uint8) == gpu.POISON).all(), "outputs must be poisoned before a launch"
         arrays[1][...] = arrays[0]
-        records = np.array([(100, 1600, 0, 800, 7)], clocks.RECORD) if record_clocks else None
-        return gpu.GpuRun(card, 0.1, records)
+        return gpu.GpuRun(card, 0.1)
+
+    def cta_cycles(kernel: Any, arrays: list[np.ndarray], warm_ups: int, launches: int) -> list[np.ndarray]:
+        assert (arrays[1].view(np.uint8) == gpu.POISON).all(), "outputs must be poisoned for launches that are timed, too"
+        return [np.array([1400 + 200 * (k & 1)]) for k in range(launches)]
 
     monkeypatch.setattr(gpu, "run", run)
+    monkeypatch.setattr(gpu, "cta_cycles", cta_cycles)
+    monkeypatch.setattr(gpu, "card", lambda: card)
     path = capture.capture("copy", {"rows": 128}, tmp_path, seed=3)
     assert path == tmp_path / "copy_128.json"
     return tmp_path
@@ -41,7 +46,7 @@ def test_a_capture_says_where_when_and_of_what(captured: Path) -> None:
     assert (facts["card"], facts["driver"], facts["date"]) == ("a card", "580.0", "2026-11-29")
     assert facts["config"] == {"rows": 128, "cols": 64}
     assert facts["inputs_sha256"]["X"] == facts["outputs_sha256"]["Y"]
-    assert facts["cycles"]["cta_median"] == [1500]
+    assert facts["cycles"] == {"date": "2026-11-29", "launches": capture.RECORDED, "cta_median": [1500]}
     assert capture.names(captured) == ["copy_128"]
 
 
