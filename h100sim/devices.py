@@ -135,7 +135,9 @@ class Barriers:
     mbarrier_arrive_cycles: int = 8
     #: Measured: validate/silicon/tma_load_latency.json, the time to the second clock.
     mbarrier_expect_cycles: int = 14
-    mbarrier_wait_latency: int = 40
+    #: Measured: tma_bandwidth.json, whose boxes of 64 rows come as fast as a thread asks for them; 71 cycles with a record of 44 in
+    #: timelines of an H200 (43 published).
+    mbarrier_wait_latency: int = 30
     #: From an arrival (or a completed copy) to the wake-up of a suspended try_wait: half a round trip less the repeated try_wait.
     mbarrier_wake_cycles: int = 15
     #: How much later a group of lanes wakes whose warp has others that wait for it. Measured: barrier_round_trip.json, where
@@ -153,7 +155,8 @@ class Barriers:
     cluster_arrive_cycles: int = 11
     cluster_arrive_release_cycles: int = 395
     cluster_release_cycles: int = 58
-    fence_cycles: int = 20
+    #: Measured: validate/silicon/pipeline_step.json, with and without fence.proxy.async.
+    fence_cycles: int = 30
 
 
 @dataclass(frozen=True)
@@ -181,20 +184,26 @@ class TensorCore:
 @dataclass(frozen=True)
 class Tma:
     """The copy engine of an SM. Measured: validate/silicon/tma_load_latency.json (tensor loads from L2: 44 cycles until the
-    thread goes on, then about 280 + bytes/110 until a waiting thread sees one box, 44 more per further small box; about 200
+    thread goes on, then about 280 + bytes/110 until a waiting thread sees one box, 44 more per further small box, which is the loop over
+    lanes that an assembler makes for a thread that elect.sync has not chosen; about 200
     more the first time that an SM uses a map), tma_store_latency.json (stores leave at 32 B/clk, and are done when they have
     left), tma_bandwidth.json; validate/silicon/bulk_copy_latency.json (one-dimensional copies)."""
 
     issue_cycles: int = 44
     bulk_issue_cycles: int = 38
-    latency_cycles: int = 232
-    bulk_latency_cycles: int = 208
+    #: What a thread that elect.sync chose takes for a copy: 3 for each of four, 10 for each of the next. Measured: tma_elected.json.
+    elected_cycles: int = 7
+    #: How much sooner the engine has that copy. Measured: the same file.
+    elected_lead_cycles: int = 5
+    latency_cycles: int = 242
+    bulk_latency_cycles: int = 216
     bytes_per_cycle: float = 110.0
-    box_cycles: int = 44
+    #: Measured: tma_elected.json, boxes of 1 KB.
+    box_cycles: int = 12
     descriptor_cycles: int = 70
     store_issue_cycles: int = 5
     store_descriptor_cycles: int = 82
-    store_latency_cycles: int = 38
+    store_latency_cycles: int = 28
     store_bytes_per_cycle: float = 32.0
     #: Measured: validate/silicon/store_bandwidth.json, f32 sums.
     reduce_bytes_per_cycle: float = 25.5
@@ -221,9 +230,12 @@ class MemorySystem:
     #: l2_sharing.json (33 neighbours, 8 SMs apart). Assumed: together is within the latency of a line.
     l2_bytes_per_cycle: float = 4_416.0
     #: What all SMs get together, lines that several have asked for counted for each. Measured: tma_bandwidth.json, 132 SMs.
-    l2_shared_bytes_per_cycle: float = 11_500.0
+    l2_shared_bytes_per_cycle: float = 11_700.0
     l2_repeat_percent: int = 30
     l2_merge_cycles: int = 300
+    #: Mean wait behind others on that way where half of its rate is in use; it goes with use / (1 - use), as in a queue of random
+    #: arrivals. Measured: tma_bandwidth.json, boxes of 132 SMs with one to four in flight.
+    l2_wait_cycles: int = 40
     #: What crosses between the halves of L2, half of what HBM delivers. Assumed: no less than HBM's.
     cross_bytes_per_cycle: float = 1_225.0
     #: What an SM takes in of loads, and what its L1 holds with its shared memory. Measured: load_bandwidth.json, 16 warps.
@@ -239,10 +251,9 @@ class MemorySystem:
     hbm_late_cycles: int = 150
     hbm_late_spread: int = 300
     hbm_bytes_per_cycle: float = 2_440.0
-    #: Mean wait behind others for each part of the full rate of HBM, or between the halves of L2, that is in use beyond so many
-    #: percent. Measured: hbm_latency.json, 132 SMs with boxes of 1 KB (none at 7 %), 8 KB (240 cycles at 38 %) and 16 KB (410 at 62 %).
-    load_wait_cycles: int = 800
-    load_free_percent: int = 10
+    #: The same on HBM and between the halves of L2. Measured: tma_bandwidth.json, 132 SMs with one box in flight and 66 with four;
+    #: hbm_latency.json, whose SMs begin together.
+    load_wait_cycles: int = 152
     #: Start of the random sequence of HBM.
     seed: int = 0
     #: Stores of registers leave an SM by sectors of 32 bytes; one that is not written as a whole takes longer. Measured:
@@ -252,6 +263,9 @@ class MemorySystem:
     #: How many stores may wait on their way out before the issuing warp is held; those of 16 bytes a lane and those with sectors
     #: in part count as two. Measured: the same file.
     store_queue: int = 48
+    #: How many more wait in the queues of the schedulers, with their registers. Measured: cycles of gemm_5_two_consumers (512 stores,
+    #: 28 more than without) and gemm_3_tma (64 stores, none of which waits).
+    store_scheduler_queue: int = 32
     #: Assumed: bytes that may wait for L2 before the issuing warp is held.
     store_queue_bytes: int = 2_048
 

@@ -235,6 +235,7 @@ def _fold(code: Sequence[Instruction], steps: list[Step], blocks: Sequence[Block
     _drop_repeats(code, steps, blocks)
     _merge(code, steps, uses, definitions)
     _hoist(code, steps, definitions)
+    _join_words(code, steps, uses)
 
 
 def _drop_dead(steps: list[Step], uses: dict[int, list[int]], definitions: dict[int, list[int]]) -> None:
@@ -341,6 +342,21 @@ def _hoist(code: Sequence[Instruction], steps: list[Step], definitions: dict[int
             if constant and len(definitions[step.writes[0]]) == 1:
                 fixed.add(step.writes[0])
                 step.count = 0.0
+
+
+def _join_words(code: Sequence[Instruction], steps: list[Step], uses: dict[int, list[int]]) -> None:
+    """Give one instruction to sums of 64 bits that only descriptors of wgmma are made of: those are in uniform registers, whose
+    datapath adds two words at once. Measured: ptxas 13.0, ``UIADD3.64``."""
+    uniform: set[int] = set()
+    for k in range(len(code) - 1, -1, -1):
+        step, opcode = steps[k], code[k].opcode
+        if step.kind != LANE or not opcode.endswith("64") or len(step.writes) != 1:
+            continue
+        users = uses.get(step.writes[0], [])
+        if users and all(u in uniform or code[u].opcode.startswith("wgmma.mma") for u in users):
+            uniform.add(k)
+            if code[k].base in ("add", "sub"):
+                step.count = min(step.count, 1.0)
 
 
 def machine_instructions(outlined: Outline) -> float:

@@ -32,6 +32,7 @@ from .linker import Linked, link
 from .memory.windows import SHARED_START
 from .native import address_of
 from .ptx.module import Function, Imm, Instruction, Label, Module, Operand, Reg, Sink, Special, Symbol, Variable, Vector, symbols_of
+from .ptx.places import Places
 from .units import (  # noqa: F401  (registers their instructions)
     async_stores,
     atomics,
@@ -142,6 +143,7 @@ class _Decoder:
         self.module, self.function, self.filename, self.linked = module, function, module.filename, linked
         #: The instruction that is being lowered.
         self.pc = 0
+        self.places = Places(function.instructions, linked.joins)
         self.ops: list[int] = []
         self.slots: list[int] = []
         self.constants: list[tuple[int, Operand | tuple[str, str], int]] = []

@@ -50,6 +50,20 @@ def test_an_offset_is_part_of_the_address() -> None:
     assert counts("add.s64 %d1, %d0, 16;", "st.global.u32 [%d1], %r0;") == [0, 1]
 
 
+def test_sums_of_descriptors_are_one_instruction_others_of_64_bits_two() -> None:
+    """Descriptors are in uniform registers, which are added as a whole."""
+    wgmma = (
+        "wgmma.fence.sync.aligned;",
+        "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f0, %f1, %f2, %f3}, %d2, %d3, 1, 1, 1, 0, 0;",
+        "wgmma.commit_group.sync.aligned;",
+        "wgmma.wait_group.sync.aligned 0;",
+        "st.global.f32 [%d0], %f0;",
+    )
+    sums = ("mul.wide.u32 %d1, %r0, 3;", "add.s64 %d2, %d1, 2;", "add.s64 %d3, %d2, 128;")
+    assert counts(*sums, *wgmma)[1:3] == [1, 1]
+    assert counts(*sums, *wgmma, "st.global.b64 [%d0], %d3;")[1:3] == [2, 2]
+
+
 def test_a_shift_is_part_of_a_sum_and_logic_of_three_inputs_is_one_instruction() -> None:
     assert counts("shl.b32 %r1, %r0, 3;", "add.s32 %r2, %r1, %r0;", "st.global.u32 [%d0], %r2;") == [0, 1, 1]
     assert counts("and.b32 %r1, %r0, 7;", "xor.b32 %r2, %r1, %r0;", "st.global.u32 [%d0], %r2;") == [0, 1, 1]

@@ -21,6 +21,7 @@ from ..ptx.module import Function, Imm, Instruction, Module, Operand, Reg, Symbo
 
 if TYPE_CHECKING:
     from ..linker import Linked
+    from ..ptx.places import Places
 
 #: Flags in the low bits of an operand's row offset (rows are 64-byte aligned).
 WIDE, PREDICATE, NEGATED = 1, 2, 4
@@ -58,6 +59,7 @@ class Environment(Protocol):
     filename: str
     linked: Linked
     pc: int
+    places: Places
 
     def space_of(self, symbol: Symbol) -> str:
         """Return the state space of a symbol."""

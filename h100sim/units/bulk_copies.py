@@ -113,11 +113,11 @@ def misplaced(ctx, kind, dst, src, size):
 
 
 def bulk_copy(regs, mask, ops, ctx):
-    """[dst], [src], size, [mbarrier], cta mask; imm0..2 address offsets, imm3 kind (trace.Copy), imm4 multicast, imm5
-    reduction and element format << 8."""
+    """[dst], [src], size, [mbarrier], cta mask; imm0..2 address offsets, imm3 kind (trace.Copy), imm4 multicast and
+    elected << 1, imm5 reduction and element format << 8."""
     c, ins = S.context(ctx), current(ctx)
     cta = S.warps(ctx)[c.warp].cta
-    kind = ins.imm3
+    kind, multicast, chosen = ins.imm3, ins.imm4 & 1, ins.imm4 >> 1
     if not has_room(ctx, mask):
         return S.S_GROW
     for lane in range(32):
@@ -132,17 +132,17 @@ def bulk_copy(regs, mask, ops, ctx):
         if not in_shared(kind):
             touch(ctx, from_or_to_global, size, is_store(kind))
         if kind == PREFETCH:
-            prefetch(ctx, S.timing(ctx).tma_bulk_issue_cycles, size)
+            prefetch(ctx, S.timing(ctx).tma_bulk_issue_cycles, chosen, size)
             continue
         slot, at = cta_and_offset(ctx, cta, src if is_store(kind) else dst)
         barrier, identity = -1, -1
         if not is_store(kind):
             barrier = barrier_offset(ctx, get(regs, operand(ops, 3), lane) + ins.imm2)
-            first = first_destination(ctx, slot, get(regs, operand(ops, 4), lane) & 0xFFFF if ins.imm4 else -1)
+            first = first_destination(ctx, slot, get(regs, operand(ops, 4), lane) & 0xFFFF if multicast else -1)
             if first == -2:
                 return S.S_ERROR
             if first == -1:
-                prefetch(ctx, S.timing(ctx).tma_bulk_issue_cycles, size)
+                prefetch(ctx, S.timing(ctx).tma_bulk_issue_cycles, chosen, size)
                 continue
             m = find(ctx, first, barrier)
             if m < 0:
@@ -151,14 +151,14 @@ def bulk_copy(regs, mask, ops, ctx):
         n = new_async(ctx, kind)
         A = S.asyncs(ctx)[n]
         A.mbarrier, A.shared, A.lane, A.peer, A.bytes, A.address = barrier, at, lane, slot, size, from_or_to_global
-        A.multicast = get(regs, operand(ops, 4), lane) & 0xFFFF if ins.imm4 else 0
+        A.multicast = get(regs, operand(ops, 4), lane) & 0xFFFF if multicast else 0
         emit_here(ctx, _ISSUED, A.identity, kind, size, shared_offset(ctx, slot, at), identity)
         if in_shared(kind):
             source_slot, A.address = cta_and_offset(ctx, cta, src)
             emit_here(ctx, _SOURCE, A.identity, shared_offset(ctx, source_slot, A.address), size, 0, 0)
         else:
             emit_here(ctx, _GLOBAL, A.identity, from_or_to_global, size, 1, 0)
-        start(ctx, n, S.timing(ctx).tma_bulk_issue_cycles)
+        start(ctx, n, S.timing(ctx).tma_bulk_issue_cycles, chosen)
     return S.S_NEXT
 
 
@@ -284,13 +284,14 @@ def lower_bulk(instruction: Instruction, environment: Environment) -> MachineOp:
     barrier, barrier_offset = address_operand(instruction, operands.pop(0), environment, "mbarrier")
     multicast = instruction.has("multicast::cluster")
     cta_mask = operands.pop(0) if multicast else Imm(0)
+    how = int(multicast) | int(environment.pc in environment.places.elected) << 1
     kind = BULK_LOAD if not from_shared else CLUSTER_REDUCE if is_reduction else BULK_CLUSTER
     ins = (*ins, (barrier, "u64"), (cta_mask, "u32"))
-    return MachineOp(bulk_copy, (), ins, (*ends, barrier_offset, kind, int(multicast), packed), completion=complete_bulk_load)
+    return MachineOp(bulk_copy, (), ins, (*ends, barrier_offset, kind, how, packed), completion=complete_bulk_load)
 
 
 @machine_instruction("cp.async.bulk.prefetch")
 def lower_prefetch(instruction: Instruction, environment: Environment) -> MachineOp:
     src, src_offset = address_operand(instruction, instruction.operands[0], environment)
     ins = ((Imm(0), "u64"), (src, "u64"), (instruction.operands[1], "u32"), (Imm(0), "u64"), (Imm(0), "u32"))
-    return MachineOp(bulk_copy, (), ins, (0, src_offset, 0, PREFETCH, 0, 0))
+    return MachineOp(bulk_copy, (), ins, (0, src_offset, 0, PREFETCH, int(environment.pc in environment.places.elected) << 1, 0))

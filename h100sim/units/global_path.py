@@ -42,7 +42,7 @@ def load_out(ctx, addresses, size, cached):
     c, T = S.context(ctx), S.timing(ctx)
     sm = S.sms(ctx)[S.warps(ctx)[c.warp].sm]
     begin(ctx)
-    sectors, fetched, last, far = 0, 0, -1, False
+    sectors, fetched, last, far, lines, line = 0, 0, -1, False, 0, -1
     run, run_bytes = 0, 0
     for lane in range(32):
         if addresses[lane] < 0:
@@ -52,6 +52,9 @@ def load_out(ctx, addresses, size, cached):
                 continue
             last = sector
             sectors += 1
+            if sector >> (LINE_SHIFT - _SECTOR_SHIFT) != line:
+                line = sector >> (LINE_SHIFT - _SECTOR_SHIFT)
+                lines += 1
             address = sector << _SECTOR_SHIFT
             if cached and in_l1(ctx, address):
                 continue
@@ -67,17 +70,18 @@ def load_out(ctx, addresses, size, cached):
     # L1 and shared memory are one memory with one port.
     begins, ends = reserve(ctx, sm, (sectors + 3) // 4)
     c.issue = max(T.shared_wide_issue_cycles if size > 8 else T.shared_issue_cycles, int(ends) - c.now - T.shared_queue_cycles)
+    sm.load_free = max(begins, sm.load_free) + max(lines, fetched * _SECTOR / T.load_bytes_per_cycle)
     if fetched == 0:
-        return int(ends) + T.l1_latency - 1
-    sm.load_free = max(begins, sm.load_free) + fetched * _SECTOR / T.load_bytes_per_cycle
+        return max(int(ends), int(sm.load_free)) + T.l1_latency - 1
     latency = T.l2_latency + (T.l2_far_cycles if far else 0)
     return arrives(ctx, c.now, int(max(begins, sm.load_free))) + latency
 
 
 @inner
-def store_out(ctx, addresses, size):
+def store_out(ctx, addresses, size, is_repeated):
     """Book a store of ``size`` bytes for each lane whose address (int64 (32,)) is not negative. A full queue in front of the way out
-    holds the warp, and so do bytes of its SM that L2 has not taken yet."""
+    holds the warp, and so do bytes of its SM that L2 has not taken yet. In a loop, which needs the registers again, the queues of the
+    schedulers do not help."""
     c, T = S.context(ctx), S.timing(ctx)
     begin(ctx)
     whole, parts, sector, written, last = 0, 0, -1, 0, -1
@@ -102,6 +106,8 @@ def store_out(ctx, addresses, size):
         sm.store_taken_before, sm.store_taken, sm.store_marked = sm.store_taken, accepted, 0
     sm.store_marked += sectors * _SECTOR
     queued = busy * T.store_queue // (2 if size > 8 or parts > 0 else 1)
+    if is_repeated == 0:
+        queued += busy * T.store_scheduler_queue
     least = T.shared_wide_issue_cycles if size > 8 else T.shared_issue_cycles
     c.issue = max(least, sm.store_free - c.now - queued, sm.store_taken_before - c.now)
 

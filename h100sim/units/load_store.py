@@ -298,7 +298,7 @@ def store(regs, mask, ops, ctx):
         c.issue = S.timing(ctx).shared_issue_cycles
         record(ctx, regs, ops, 0, offset, mask, total, space, access)
     elif kind == GLOBAL:
-        store_out(ctx, lane_addresses(ctx, regs, ops, 0, offset, mask), total)
+        store_out(ctx, lane_addresses(ctx, regs, ops, 0, offset, mask), total, ins.imm4)
         record(ctx, regs, ops, 0, offset, mask, total, space, access)
     return S.S_NEXT
 
@@ -427,7 +427,8 @@ def lower_store(instruction: Instruction, environment: Environment) -> MachineOp
     check_address(instruction, base, environment)
     type_ = instruction.types[-1]
     ins = ((base, "u64"), *((v, type_) for v in values))
-    return MachineOp(store, (), ins, (offset, CODES[space], size, count, 0, _flags(instruction, _WRITE)))
+    integers = (offset, CODES[space], size, count, int(environment.pc in environment.places.repeated), _flags(instruction, _WRITE))
+    return MachineOp(store, (), ins, integers)
 
 
 @machine_instruction("cvta")

@@ -23,6 +23,8 @@ _LINE = 1 << LINE_SHIFT
 _PIECE, _DRAWS = 4096, 8
 #: Traffic counts for the waits of what follows for so many cycles. Assumed: about one round trip.
 _RECENT_CYCLES = 1000.0
+#: How much of a rate counts as in use at most: beyond, what is queued tells the wait. Assumed.
+_MOST_USE = 0.8
 
 
 @inner
@@ -104,11 +106,16 @@ def draw(ctx, bound):
 
 
 @inner
+def queued(ctx, cycles, use):
+    """Return a random wait, as in a queue of random arrivals: ``cycles`` on average where half of a rate is in use."""
+    use = min(use, _MOST_USE)
+    return draw(ctx, int(2 * cycles * use / (1.0 - use)) + 1)
+
+
+@inner
 def wait_behind(ctx, traffic, rate):
     """Return a random wait behind others where so many bytes per cycle have been moved of late and ``rate`` could be."""
-    T = S.timing(ctx)
-    mean = T.load_wait_cycles * max(0.0, min(1.0, traffic / rate) - 0.01 * T.load_free_percent)
-    return draw(ctx, int(2 * mean) + 1)
+    return queued(ctx, S.timing(ctx).load_wait_cycles, traffic / rate)
 
 
 @inner
@@ -118,13 +125,22 @@ def faded(traffic, since, now, size_bytes):
 
 
 @inner
+def wait_in_l2(ctx, ready):
+    """Note what an access gets from L2; return its random wait behind others on the way to all SMs."""
+    c, T = S.context(ctx), S.timing(ctx)
+    c.given_traffic = faded(c.given_traffic, c.given_traffic_at, float(ready), c.given)
+    c.given_traffic_at = max(c.given_traffic_at, float(ready))
+    return queued(ctx, T.l2_wait_cycles, c.given_traffic / T.l2_shared_bytes_per_cycle)
+
+
+@inner
 def arrives(ctx, ready, end):
     """Book what an access that is ``ready`` moves; return when its last byte has come that else would come at ``end``."""
     c, T = S.context(ctx), S.timing(ctx)
     # Every part queues from the time of the request on: what waits for one of them leaves the others free.
     c.read_free = max(float(ready), c.read_free) + c.moved / T.l2_bytes_per_cycle
     c.given_free = max(float(ready), c.given_free) + c.given / T.l2_shared_bytes_per_cycle
-    end = max(end, int(c.read_free), int(c.given_free), c.there)
+    end = max(end + wait_in_l2(ctx, ready), int(c.read_free), int(c.given_free), c.there)
     across = c.crossed + c.missed_across
     if across > 0:
         c.cross_free = max(float(ready), c.cross_free) + across / T.cross_bytes_per_cycle

@@ -185,10 +185,10 @@ def knows_maps(regs, mask, ops, ctx):
 
 def tensor_copy(regs, mask, ops, ctx):
     """[shared], [map], [mbarrier], cta mask, coords.., offsets..; imm0 rank, imm1 offsets, imm2..4 address offsets, imm5 kind
-    (trace.Copy), multicast << 8, im2col << 9, reduction << 16."""
+    (trace.Copy), multicast << 8, im2col << 9, elected << 10, reduction << 16."""
     c, ins = S.context(ctx), current(ctx)
     cta = S.warps(ctx)[c.warp].cta
-    kind, multicast, mode = ins.imm5 & 0xFF, (ins.imm5 >> 8) & 1, (ins.imm5 >> 9) & 1
+    kind, multicast, mode, chosen = ins.imm5 & 0xFF, (ins.imm5 >> 8) & 1, (ins.imm5 >> 9) & 1, (ins.imm5 >> 10) & 1
     if not has_room(ctx, mask):
         return S.S_GROW
     if not knows_maps(regs, mask, ops, ctx):
@@ -220,7 +220,7 @@ def tensor_copy(regs, mask, ops, ctx):
                 return S.S_ERROR
             if first == -1:
                 begin(ctx)
-                prefetch(ctx, S.timing(ctx).tma_issue_cycles, p[_BOX_BYTES])
+                prefetch(ctx, S.timing(ctx).tma_issue_cycles, chosen, p[_BOX_BYTES])
                 continue
             m = find(ctx, first, barrier)
             if m < 0:
@@ -239,10 +239,10 @@ def tensor_copy(regs, mask, ops, ctx):
         begin(ctx)
         walk_global(ctx, A, p, outer_limit)
         if kind == PREFETCH:
-            prefetch(ctx, S.timing(ctx).tma_issue_cycles, A.bytes)
+            prefetch(ctx, S.timing(ctx).tma_issue_cycles, chosen, A.bytes)
             free_async(ctx, n)
         else:
-            start(ctx, n, S.timing(ctx).tma_issue_cycles)
+            start(ctx, n, S.timing(ctx).tma_issue_cycles, chosen)
     return S.S_NEXT
 
 
@@ -348,7 +348,7 @@ def lower_tensor(instruction: Instruction, environment: Environment) -> MachineO
         *((x, "u32") for x in coords), *((x, "u32") for x in offsets),
     )  # fmt: skip
     kind = PREFETCH if is_prefetch else TENSOR_LOAD
-    how = kind | int(multicast) << 8 | int(bool(offsets)) << 9
+    how = kind | int(multicast) << 8 | int(bool(offsets)) << 9 | int(environment.pc in environment.places.elected) << 10
     integers = (rank, len(offsets), shared_offset_, map_offset, barrier_offset, how)
     return MachineOp(tensor_copy, (), ins, integers, completion=None if is_prefetch else complete_load)
 

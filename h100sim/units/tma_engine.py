@@ -33,17 +33,18 @@ BULK_CLUSTER, CLUSTER_REDUCE, PREFETCH = int(Copy.BULK_CLUSTER), int(Copy.CLUSTE
 
 
 @inner
-def hold_issuer(ctx, cycles):
-    """Charge the issuing warp for a copy; return when the engine has it."""
-    c = S.context(ctx)
-    c.issue = cycles
-    return c.now + cycles
+def hold_issuer(ctx, cycles, chosen):
+    """Charge the issuing warp for a copy; return when the engine has it. An assembler hands over the copy of a lane that elect.sync
+    chose as it is (``chosen`` 1), and has a loop over lanes for others, which takes as long as the way to the engine."""
+    c, T = S.context(ctx), S.timing(ctx)
+    c.issue = T.tma_elected_cycles if chosen else cycles
+    return c.now + cycles - (T.tma_elected_lead_cycles if chosen else 0)
 
 
 @inner
 def map_is_there(ctx, ready, k, cycles):
     """Return when the engine knows tensor map ``k``: it fetches a map, in so many ``cycles``, the first time that its SM uses
-    it (maps beyond the first 64 of a launch are not told apart)."""
+    it, when the copies in front have begun (maps beyond the first 64 of a launch are not told apart)."""
     c = S.context(ctx)
     sm = S.sms(ctx)[S.warps(ctx)[c.warp].sm]
     if k < 0:
@@ -52,7 +53,7 @@ def map_is_there(ctx, ready, k, cycles):
     if sm.tma_maps & bit != 0:
         return ready
     sm.tma_maps |= bit
-    return ready + cycles
+    return max(ready, sm.tma_free) + cycles
 
 
 @inner
@@ -160,21 +161,21 @@ def is_behind(ctx, n):
 
 
 @inner
-def start(ctx, n, issue_cycles):
+def start(ctx, n, issue_cycles, chosen):
     """Hand operation ``n``, whose kind and bytes are set, to the engine: it flies until its data has arrived (loads) or
-    its source has been read (stores), whose data arrives later. ``issue_cycles`` are those of a load. The global bytes have
-    been touched (:mod:`.memory_system`)."""
+    its source has been read (stores), whose data arrives later. ``issue_cycles`` and ``chosen`` are those of a load
+    (:func:`hold_issuer`). The global bytes have been touched (:mod:`.memory_system`)."""
     T = S.timing(ctx)
     A = S.asyncs(ctx)[n]
     if is_store(A.kind):
-        ready = map_is_there(ctx, hold_issuer(ctx, T.tma_store_issue_cycles), A.plan, T.tma_store_descriptor_cycles)
+        ready = map_is_there(ctx, hold_issuer(ctx, T.tma_store_issue_cycles, 0), A.plan, T.tma_store_descriptor_cycles)
         adds = A.kind == TENSOR_REDUCE or A.kind == BULK_REDUCE
         rate = T.tma_reduce_bytes_per_cycle if adds else T.tma_store_bytes_per_cycle
         read_at = source_left(ctx, n, ready, A.bytes, rate)
         A.done = read_at + T.tma_store_done_cycles
         launch(ctx, n, read_at, S.A_FLYING)
     else:
-        ready = map_is_there(ctx, hold_issuer(ctx, issue_cycles), A.plan, T.tma_descriptor_cycles)
+        ready = map_is_there(ctx, hold_issuer(ctx, issue_cycles, chosen), A.plan, T.tma_descriptor_cycles)
         if A.kind == BULK_CLUSTER or A.kind == CLUSTER_REDUCE:
             done = cluster_done(ctx, n, ready, A.bytes)
         else:
@@ -184,10 +185,10 @@ def start(ctx, n, issue_cycles):
 
 
 @inner
-def prefetch(ctx, issue_cycles, size_bytes):
+def prefetch(ctx, issue_cycles, chosen, size_bytes):
     """Take the engine for bytes that go to L2 only: they have been touched, but do not come into the GPC."""
     S.context(ctx).moved = 0.0
-    engine_done(ctx, -1, hold_issuer(ctx, issue_cycles), size_bytes)
+    engine_done(ctx, -1, hold_issuer(ctx, issue_cycles, chosen), size_bytes)
 
 
 @inner

@@ -8,7 +8,7 @@ import pytest
 from h100sim import RawModule
 from tests.kernels import entry, launch, zeros
 from validate import probes
-from validate.probes import cluster_memory
+from validate.probes import cluster_memory, global_access
 
 #: 64 loads by one warp, ``{step}`` bytes apart, twice.
 LOADS = """
@@ -59,3 +59,14 @@ def test_accesses_to_another_cta_take_as_long_as_on_silicon(cluster: int) -> Non
     run(cluster_memory.kernel(cluster, "latency"), "probe", (cluster, 1, 1), (threads, 1, 1), arguments, cluster=(cluster, 1, 1))
     own, other = (float(np.median(out[:, k * 16 + 1 : (k + 1) * 16])) for k in range(2))
     assert [own, other] == pytest.approx(there[f"cluster of {cluster}, load, own and other"], rel=0.12)
+
+
+@pytest.mark.parametrize("pattern", ["8 rows of 16 bytes", "8 rows of 16 bytes, 256 apart"])
+def test_each_line_of_a_load_takes_a_cycle_of_its_own(pattern: str) -> None:
+    """64 loads more of four warps, whether L1 has their lines or L2."""
+    there = probes.silicon_results("global_access")
+    run, _ = probes._launcher("sim")
+    few, many = (np.array(global_access.cycles(run, pattern, 16, warps, repeats=1)) for warps in (4, 8))
+    steps = np.subtract(there[f"{pattern}, 16 x 8"], there[f"{pattern}, 16 x 4"])
+    assert (many - few)[2] == pytest.approx(steps[2], rel=0.1)
+    assert (many - few)[3] == pytest.approx(steps[3], rel=0.15)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,6 +12,8 @@ import h100sim
 from h100sim import critical_path, dependences, devices
 from h100sim.trace import Event, Trace
 from tests.kernels import entry, launch, zeros
+from validate import probes
+from validate.probes import tma_elected, tma_load_latency
 
 T = devices.model().tma
 
@@ -98,3 +101,19 @@ def test_the_trace_without_the_event_still_gives_a_path():
     path = critical_path.critical_path(older)
     assert sum(share.cycles for share in path.shares) == older.cycles
     assert not [share for share in path.shares if "queue" in share.what]
+
+
+@pytest.mark.parametrize(("boxes", "rows"), [(1, 64), (4, 64), (8, 8)])
+def test_an_elected_thread_hands_copies_over_without_a_loop(boxes: int, rows: int) -> None:
+    """As on silicon it is through with several in a fraction of the time, and small boxes come one behind the other at once."""
+    there = probes.silicon_results("tma_elected")
+    run, _ = probes._launcher("sim")
+    took = {}
+    for how, text in (("compared", tma_load_latency.kernel(boxes, rows)), ("elected", tma_elected.elected_kernel(boxes, rows))):
+        source, out = np.zeros((boxes * rows, 32), np.uint32), np.zeros((tma_load_latency.REPEATS, 3), np.uint32)
+        tensor = functools.partial(tma_load_latency.tensor_map, source, rows)
+        run(text, "probe", (1, 1, 1), (32, 1, 1), [out, tensor, np.uint32(0)], shared_mem=boxes * rows * 128)
+        took[how] = np.median(out[1:], axis=0)
+        assert took[how][2] == pytest.approx(there[f"{boxes} x {rows * 128}, {how}"][2], rel=0.06)
+    loop = there[f"{boxes} x {rows * 128}, compared"][1] - there[f"{boxes} x {rows * 128}, elected"][1]
+    assert took["compared"][1] - took["elected"][1] == pytest.approx(loop, rel=0.2)

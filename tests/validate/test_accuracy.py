@@ -34,7 +34,7 @@ def test_the_rungs_of_the_ladder_whose_loads_pass_stores_and_fences() -> None:
     assert summary.mean < 0.05 and summary.largest < 0.10
 
 
-@pytest.mark.parametrize("law", ["tma_load_latency", "tma_store_latency", "barrier_round_trip"])
+@pytest.mark.parametrize("law", ["tma_load_latency", "tma_store_latency", "barrier_round_trip", "pipeline_step"])
 def test_a_law_holds_within_its_error(law: str) -> None:
     cases = list(accuracy.laws((law,)))
     assert len(cases) >= 3
@@ -42,11 +42,14 @@ def test_a_law_holds_within_its_error(law: str) -> None:
 
 
 def test_bandwidth_of_few_sms_and_of_all() -> None:
-    """L2 delivers to all SMs together, not to each GPC: what one, some and all of them get of their own lines."""
+    """L2 delivers to all SMs together, not to each GPC: what one, some and all of them get of their own lines; those that come behind
+    others wait the longer the more is under way."""
     cases = {case.name: case for case in accuracy.laws(("tma_bandwidth",))}
     own = [case for name, case in cases.items() if "of their own" in name]
     assert len(own) == 9 and accuracy.summarise(own).mean < 0.04
-    assert accuracy.summarise(list(cases.values())).mean < 0.05
+    assert accuracy.summarise(list(cases.values())).mean < 0.03
+    shared = [case for name, case in cases.items() if "of their own" not in name]
+    assert accuracy.summarise(shared).largest < 0.07
 
 
 @pytest.mark.parametrize(("a", "n", "groups"), [("ss", 8, 1), ("ss", 64, 2), ("ss", 256, 1), ("rs", 16, 1), ("rs", 128, 2)])

@@ -58,6 +58,8 @@ PATTERNS = {
     "8 rows of 16 bytes, 256 apart": Pattern(_rows(4, 4, 256), 2048),
     "8 rows of 16 bytes, 512 apart": Pattern(_rows(4, 4, 512), 4096),
     "8 rows of 16 bytes, 128 apart, neighbours": Pattern(_rows(4, 4, 128), 16, 1, 8, 1024),
+    "8 rows of 16 bytes, 256 apart, neighbours": Pattern(_rows(4, 4, 256), 16, 1, 8, 2048),
+    "8 rows of 16 bytes, 512 apart, neighbours": Pattern(_rows(4, 4, 512), 16, 1, 8, 4096),
     "8 rows of 64 bytes, 128 apart": Pattern(_rows(4, 16, 128), 1024, 4),
     "32 rows of 4 bytes, 128 apart": Pattern(_rows(1, 4, 128), 4096),
     "one word": Pattern("mov.u32 %a, 0;", 128),

@@ -15,7 +15,7 @@ SETTLES = "h100sim/devices.py, MemorySystem: store_sector_cycles, store_part_cyc
 #: The second and third pass store to the same lines, behind what is still on its way.
 PASSES = 3
 #: (stores of a warp, warps).
-SIZES = ((8, 1), (32, 1), (8, 4), (32, 4), (64, 4))
+SIZES = ((8, 1), (32, 1), (8, 4), (16, 4), (32, 4), (64, 4))
 
 
 def kernel(name: str, count: int, warps: int) -> str:
@@ -41,9 +41,4 @@ def cycles(launch: Callable[..., Any], name: str, count: int, warps: int, repeat
 
 def measure(launch: Callable[..., Any]) -> dict[str, Any]:
     """Return "pattern, stores x warps" -> cycles of the slowest warp [first pass, second, third]."""
-    return {
-        f"{name}, {count} x {warps}": cycles(launch, name, count, warps)
-        for name in PATTERNS
-        for count, warps in SIZES
-        if "apart" not in name
-    }
+    return {f"{name}, {count} x {warps}": cycles(launch, name, count, warps) for name in PATTERNS for count, warps in SIZES}
