@@ -393,7 +393,7 @@ RANGES: tuple[tuple[str, float, float], ...] = (
     ("tensor.queue_depth", 1, 1 << 10),
     ("barriers.mbarrier_suspend_cycles", 1, 1 << 40),
     ("fetch.lines_ahead", 0, 1 << 10),
-    ("memory.store_queue", 0, 1 << 20),
+    ("memory.store_*queue", 0, 1 << 20),
     ("*", 0, 1 << 40),
 )
 
