@@ -11,10 +11,6 @@ Time is in SM cycles since the launch. ``warp`` is a number unique within the la
 
 from __future__ import annotations
 
-import io
-import json
-import zipfile
-import zlib
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -22,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from .errors import UsageError
 from .hazard import Hazard
 from .words import counted
 
@@ -303,63 +298,20 @@ class Trace:
         return self._by_kind.of(*kinds)
 
     def save(self, path: str | Path) -> None:
-        """Write the trace as a zip of ``manifest.json`` and ``.npy`` members (never a pickle); the same trace gives the
-        same bytes."""
-        manifest = {
-            "format": "h100sim-trace",
-            "version": FORMAT_VERSION,
-            "cycles": int(self.cycles),
-            "kernel": {k: v for k, v in self.kernel.__dict__.items()},
-            "texts": list(self.texts),
-            "hazards": None if self.hazards is None else [hazard.to_json() for hazard in self.hazards],
-            "kinds": {k.name: int(k) for k in Event},
-        }
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=4) as archive:
-            _write(archive, "manifest.json", json.dumps(manifest, sort_keys=True).encode())
-            for name in ("events", "lanes", "warps", "ctas"):
-                buffer = io.BytesIO()
-                np.save(buffer, getattr(self, name), allow_pickle=False)
-                _write(archive, f"{name}.npy", buffer.getvalue())
+        """Write the trace (:mod:`h100sim.trace_file`); the same one gives the same bytes. Raises UsageError."""
+        from . import trace_file
+
+        trace_file.save(self, path)
 
     @classmethod
     def load(cls, path: str | Path) -> Trace:
-        """Read a trace that :meth:`save` wrote. Raises UsageError if it is not one, or of a newer version."""
-        try:
-            with zipfile.ZipFile(path) as archive:
-                manifest = json.loads(archive.read("manifest.json"))
-                if manifest.get("format") != "h100sim-trace":
-                    raise UsageError(f"trace file must be one that h100sim wrote, not {path}")
-                if manifest["version"] > FORMAT_VERSION:
-                    raise UsageError(f"trace format must be at most version {FORMAT_VERSION}, not {manifest['version']}")
-                arrays = {
-                    name: np.load(io.BytesIO(archive.read(f"{name}.npy")), allow_pickle=False)
-                    for name in ("events", "lanes", "warps", "ctas")
-                }
-            kernel = KernelInfo(**{k: _tuples(v) for k, v in manifest["kernel"].items()})
-            found = manifest.get("hazards")
-            hazards = None if found is None else tuple(Hazard.from_json(plain) for plain in found)
-            return cls(kernel=kernel, cycles=manifest["cycles"], texts=tuple(manifest["texts"]), hazards=hazards, **arrays)
-        except _DAMAGE as error:
-            raise UsageError(f"trace file must be one that h100sim wrote, not {path}") from error
+        """Read a trace that :meth:`save` wrote. Raises UsageError if it is not one, damaged, or of a newer version."""
+        from . import trace_file
+
+        return trace_file.load(path)
 
     def to_perfetto(self, path: str | Path) -> None:
         """Write a Perfetto protobuf trace that ui.perfetto.dev opens; times are shown in cycles as nanoseconds."""
         from .perfetto_export import write_perfetto
 
         write_perfetto(self, path)
-
-
-#: What reading a damaged file may raise.
-_DAMAGE = (
-    OSError, EOFError, zipfile.BadZipFile, zlib.error, KeyError, ValueError, TypeError, AttributeError, NotImplementedError, RuntimeError,
-)  # fmt: skip
-
-
-def _write(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
-    info = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
-    info.compress_type = zipfile.ZIP_DEFLATED
-    archive.writestr(info, data)
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(v) for v in value) if isinstance(value, list) else value

@@ -108,11 +108,13 @@ class Outcome:
 
 def is_file(target: str) -> bool:
     """Does the target name a PTX file rather than a program?"""
-    return target.endswith(".ptx") or "/" in target or Path(target).is_file()
+    return target.endswith((".ptx", ".h1t")) or "/" in target or Path(target).is_file()
 
 
 def read_ptx(path: str) -> str:
     """Return the text of a PTX file. Raises UsageError."""
+    if path.endswith(".h1t"):
+        raise UsageError(f"PTX file must be a text, not the trace {path} (h100sim serve shows it)")
     try:
         return Path(path).read_text()
     except (OSError, ValueError) as error:

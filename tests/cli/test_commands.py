@@ -119,6 +119,7 @@ def answer(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, d
             ["run", "gemm", "--save", "0=c.npy", "--sms", "representative"],
             "--save must be used where every result is computed, not w",
         ),
+        (["run", "x/g.h1t"], "PTX file must be a text, not the trace x/g.h1t (h100sim serve shows it)"),
         (["check", "a\0.ptx"], "PTX file must be a readable text"),
     ],
 )
