@@ -19,6 +19,7 @@ KINDS = (
     "divergent-collective",
     "strict-proxy-war",
     "unwritten-register",
+    "reserved-memory",
 )
 
 #: Kinds that are warnings, and hazards where the checks are strict: rules that projects do not agree on, and what a text reads that

@@ -438,6 +438,8 @@ class RawKernel:
         if isinstance(value, Buffer):
             if value.device is not gpu:
                 raise wrong("a buffer of the device that the kernel runs on")
+            if parameter.size != 8:
+                raise wrong(f"{parameter.size} bytes (a pointer has 8)")
             value = value.address
         if isinstance(value, TensorMap):
             value = bytes(value)
@@ -515,6 +517,8 @@ def _kind(value: Any) -> str:
 
 def _scalar(parameter: Parameter, value: bool | int | float) -> bytes | None:
     """Return the bytes of a Python number as a parameter, or None if it does not fit."""
+    if parameter.size > 8:
+        return None
     if parameter.type == "f32":
         return struct.pack("<f", value)
     if parameter.type == "f64":

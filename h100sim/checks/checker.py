@@ -29,10 +29,11 @@ from .arrivals import Arrivals
 from .choosing import Choice, choose
 from .first_reads import FirstReads
 from .reading import COPIES, FOOTPRINTS_MAX, Footprint, reading_of
+from .register_wording import register_hazards
 from .registers import follow
 from .shadow import close_shared, new_entry, touch_lanes, touch_operands, touch_rows
 from .strands import lanes_in_conflict
-from .wording import Words, hazards_of, register_hazards
+from .wording import Words, hazards_of
 
 _HANDLERS = {
     Event.EXITED: barriers.exited,

@@ -286,9 +286,9 @@ class Launch:
         self.free_slots: list[int] = []
         self.slots = 0
         self.lanes, self.lanes_start = np.zeros((0, 32), np.int64), 0
-        self._knowledge = np.zeros(6, np.int64)
+        self._knowledge = np.zeros(7, np.int64)
         self._knowledge_at = data_address(self._knowledge)
-        self._knowledge[5] = is_strict
+        self._knowledge[5:] = is_strict, text.uses_reserved
         self.cells = np.zeros((2, 1, CELLS), np.int32)
         self._set(t.build())
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..native import data_address
-from ..ptx.module import Imm, Instruction
+from ..ptx.module import Imm, Instruction, Special
 from . import registers
 from .arrivals import arriving, waiting
 from .launch import (
@@ -54,7 +54,7 @@ class Footprint(NamedTuple):
 class Reading:
     """``flags`` (PC_), ``counts`` of waits and member masks (``members``) by instruction; ``uses`` of the registers of wgmmas;
     ``arrivals`` and ``waits`` are the instructions that arrive on mbarriers and that test them; ``footprints``: what a wgmma's
-    operand covers, by instruction, operand and descriptor."""
+    operand covers, by instruction, operand and descriptor; ``uses_reserved``: the kernel asks where the system's shared memory is."""
 
     instructions: tuple[Instruction, ...]
     flags: list[int]
@@ -63,6 +63,7 @@ class Reading:
     uses: registers.Uses
     arrivals: frozenset[int]
     waits: frozenset[int]
+    uses_reserved: bool
     footprints: dict[tuple[int, int, int], Footprint] = field(default_factory=dict)
 
 
@@ -93,6 +94,7 @@ def _read(instructions: tuple[Instruction, ...]) -> Reading:
         uses,
         frozenset(arriving(instructions)),
         frozenset(waiting(instructions)),
+        any(isinstance(o, Special) and o.name.startswith("reserved_smem") for i in instructions for o in i.operands),
     )
 
 

@@ -28,7 +28,7 @@ _MANY = 1 << 40
 
 # The knowledge that an access is made with: address and width of the clock's columns, address and width of foreign
 # ones.
-_COLUMNS, _WIDTH, _FOREIGN, _WARPS, _FOREIGN_UNKNOWN, _STRICT = range(6)
+_COLUMNS, _WIDTH, _FOREIGN, _WARPS, _FOREIGN_UNKNOWN, _STRICT, _USES_RESERVED = range(7)
 _FOREIGN_ROWS = len(FOREIGN_BLOCKS)
 
 
@@ -331,6 +331,8 @@ def _touch_shared(T, slot, position, size, cta, new, k):
         mask = (_ALL >> (_BYTES - (last - position))) << (position & (_BYTES - 1))
         if granule >= t.GRANULES:
             break
+        if position < SHARED_START and load_i64(k, _USES_RESERVED) == 0:
+            find(T, t.RESERVED, 1, cta, position, last, -1, new, 0, 0)
         before = np.int64(written[granule])
         missing = mask & ~before
         if missing:

@@ -8,8 +8,8 @@ import numpy as np
 
 from ..hazard import Access, Hazard
 from ..intervals import mbarrier_name
+from ..memory.windows import SHARED_START
 from ..trace import KernelInfo
-from . import registers as r
 from . import tables as t
 
 _ISA = 'PTX ISA 9.1, "'
@@ -17,7 +17,7 @@ _MODEL = _ISA + 'Memory Consistency Model: Causality order"'
 MBARRIER_RULE = _ISA + 'Parallel Synchronization and Communication Instructions: mbarrier"'
 _BARRIER = _ISA + 'Parallel Synchronization and Communication Instructions: bar, barrier"'
 _FENCE = _ISA + 'Parallel Synchronization and Communication Instructions: membar, fence" (fence.proxy.async)'
-_WGMMA = _ISA + 'Asynchronous Warpgroup Level Matrix Instructions"'
+WGMMA_RULE = _ISA + 'Asynchronous Warpgroup Level Matrix Instructions"'
 _BULK = _ISA + 'Data Movement and Conversion Instructions: cp.async.bulk"'
 
 
@@ -323,6 +323,16 @@ def _uninitialised(words: Words, f: np.ndarray) -> Hazard:
     )  # fmt: skip
 
 
+def _reserved(words: Words, f: np.ndarray) -> Hazard:
+    place = words.place(int(f[t.F_LOW]), int(f[t.F_HIGH]), 1)
+    doing = _doing(int(f[t.F_SECOND + 5]))
+    message = f"{place} must be left to the system, which keeps what lies before {SHARED_START:#x}, not {doing}"
+    return _one_sided(
+        words, f, "reserved-memory", message, "", "shared", "", _ISA + 'Special Registers: %reserved_smem_offset_begin"',
+        f"take the address of a shared variable (they begin at {SHARED_START:#x}), not a number",
+    )  # fmt: skip
+
+
 def _over_arrival(words: Words, f: np.ndarray) -> Hazard:
     name, phase = words.mbarrier(int(f[t.F_A])), int(f[t.F_B])
     message = f"{name} phase {phase - 1} must be waited for before anybody arrives in phase {phase}, not run past"
@@ -431,6 +441,7 @@ _WORDINGS = {
     t.STRICT_WAR: _strict_war,
     t.MISUSE_WORD: _misuse_word,
     t.UNINITIALISED: _uninitialised,
+    t.RESERVED: _reserved,
     t.OVER_ARRIVAL: _over_arrival,
     t.TX_UNDERFLOW: _tx_underflow,
     t.LIFETIME_REMOTE: _lifetime_remote,
@@ -446,60 +457,3 @@ _WORDINGS = {
     t.LAPPED: _lapped,
     t.CLUSTER_AGAIN: _cluster_again,
 }
-
-
-# --- registers --------------------------------------------------------------------------------------------------------
-
-_REGISTER_WORDS = {
-    r.PENDING_ACCUMULATOR: (
-        "register-race",
-        "accumulator {name} must be left alone until wgmma.wait_group, not accessed while the wgmma is pending",
-        "wgmma.wait_group that covers the wgmma (ptxas would insert it and serialise the pipeline)",
-        "move this access behind wgmma.wait_group, or use another accumulator",
-    ),
-    r.PENDING_FRAGMENT: (
-        "register-race",
-        "fragment register {name} must keep its value until wgmma.wait_group, not be written while a wgmma reads it",
-        "wgmma.wait_group that covers the wgmma (ptxas would insert it and serialise the pipeline)",
-        "wait for the wgmma first, or alternate between two sets of registers",
-    ),
-    r.MISSING_FENCE: (
-        "register-race",
-        "register {name} must be ordered by wgmma.fence before wgmma uses it, not handed over without one",
-        "wgmma.fence.sync.aligned between the last access to the register and the wgmma",
-        "put wgmma.fence.sync.aligned before the first wgmma of the group",
-    ),
-    r.OTHER_SHAPE: (
-        "register-race",
-        "accumulator {name} must be ordered by wgmma.fence between wgmmas of different shapes, not chained",
-        "wgmma.fence.sync.aligned between the two wgmmas (only equal shapes are ordered by the hardware)",
-        "put wgmma.fence.sync.aligned (and wgmma.wait_group) between wgmmas of different shapes",
-    ),
-    r.UNINITIALISED_ACCUMULATOR: (
-        "uninitialised",
-        "accumulator {name} must be written before a wgmma adds to it, not left undefined",
-        "a write to the accumulator, or scale-d = 0 on the first step",
-        "pass scale-d = 0 for the first K step, or clear the accumulator",
-    ),
-}
-
-
-def register_hazards(words: Words, found: np.ndarray, names: tuple[str, ...], times: dict[int, int]) -> list[Hazard]:
-    """Return the hazards of register findings. ``times`` gives the cycle of an event row, where it is still known."""
-    hazards = []
-    for f in found:
-        kind, message, missing, fix = _REGISTER_WORDS[int(f[0])]
-        warp, cta = int(f[2]), int(f[4])
-        first = None
-        if f[5] >= 0:
-            first = _register_access(words, warp, int(f[3]), cta, int(f[5]), times.get(int(f[5]), int(f[11])))
-        second = _register_access(words, int(f[7]), int(f[8]), int(f[9]), int(f[10]), int(f[11]))
-        text = message.format(name=names[int(f[1])])
-        hazards.append(Hazard(kind, text, first, second, missing, _WGMMA, fix, int(f[12])))
-    return hazards
-
-
-def _register_access(words: Words, warp: int, pc: int, cta: int, event: int, time: int) -> Access:
-    opcode = words.opcode(pc)
-    what = "wgmma" if opcode.startswith("wgmma.mma_async") else "access"
-    return Access(what, words.role(warp), words.kernel.place(pc), opcode, "registers", -1, -1, time, warp, cta, event, pc)
