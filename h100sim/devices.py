@@ -242,6 +242,11 @@ class MemorySystem:
     load_bytes_per_cycle: float = 90.0
     l1_latency: int = 33
     l1_bytes: int = 256 * 1024
+    #: How much later than a load from L2 an atomic operation is back; for each lane more at one address, in global or shared memory.
+    #: Measured: load_latency.json, 32 lanes that add to one word: 520 cycles against 268 of a load in global memory, 88 against 23 in
+    #: shared memory. Assumed: lanes take as long in L2 as in shared memory, and the rest is that of one.
+    atomic_cycles: int = 204
+    atomic_lane_cycles: int = 2
     #: Measured: validate/silicon/store_bandwidth.json: 16 neighbouring SMs store at the full rate of each, 132 SMs at 18.35 B/clk.
     l2_write_bytes_per_cycle: float = 2_420.0
     #: How much later than from L2 a line is there from HBM: always, and some more, evenly spread, for so many of a hundred pieces

@@ -11,7 +11,7 @@ Measured: machine code of ptxas 13.0 (validate/silicon/sass.json).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from . import state as S
@@ -43,6 +43,17 @@ _EXPANSIONS = {
 }  # fmt: skip
 #: How many instructions a division by what its block has divided by before becomes: all but the reciprocal. Measured: the same.
 _DIVISIONS = {"div.approx.ftz.f32": 1, "div.approx.f32": 2, "div.full.ftz.f32": 2, "div.full.f32": 3}
+#: Cycles that the instructions around a special function take in front of it and behind it, by the start of its opcode: comparisons,
+#: what they guard, corrections of the result. Measured: validate/silicon/load_latency.json (div.rn, sqrt.rn, lg2.approx, div.full by what
+#: was divided by before); others by the stall counts of ptxas 13.0 for the same chain.
+_AROUND = {
+    "div.full.f32": 28, "div.full.ftz.f32": 24, "div.approx.f32": 24, "div.approx.ftz.f32": 4, "div.rn.f32": 27, "div.rn.ftz.f32": 27,
+    "sqrt.rn.f32": 25, "sqrt.rn.ftz.f32": 25, "rcp.rn.f32": 41, "rcp.rn.ftz.f32": 41,
+    "rcp.approx.f32": 24, "ex2.approx.f32": 22, "lg2.approx.f32": 22, "sqrt.approx.f32": 22,
+    "rsqrt.approx.f32": 22, "sin.approx": 4, "cos.approx": 4,
+}  # fmt: skip
+#: What is never below 0, so that ex2.approx.f32 needs nothing around it.
+_NEVER_NEGATIVE = ("abs", "ex2")
 _LOGIC = ("and", "or", "xor", "not", "lop3")
 
 
@@ -52,6 +63,8 @@ class Step:
     in its block at which the first of them issues, ``hold`` the cycles until the next instruction of the text issues,
     ``space``: of a load whose result this block uses ("" otherwise): its latency is part of the schedule, and it may come
     forward past arithmetic. ``stores``: the only space that it writes to or orders.
+    ``latency``: until its results are there, of an instruction of the units; of arithmetic, what the instructions around a special function
+    add to that.
     ``busy``: cycles of its pipe, of an instruction of the units. ``wall``: nothing moves across it (volatile accesses, reads of the clock).
     ``books``: the steps whose pipes are taken there, which the schedule has at that time; ``address``: where its code is."""
 
@@ -122,7 +135,8 @@ def _step(instruction: Instruction, op: LaneOp | MachineOp | None) -> Step:
         # A guarded instruction keeps what it does not write.
         reads = (*reads, *writes) if guard else reads
         special = any(isinstance(operand, Special) for operand in ins)
-        return Step(LANE, _pipe(instruction, op), reads, writes, count, special)
+        around = _by_start(_AROUND, instruction.opcode) or 0
+        return Step(LANE, _pipe(instruction, op), reads, writes, count, special, latency=around)
     reads = (*_registers(operand for operand, _ in op.ins), *guard)
     writes = tuple(_registers(op.outs))
     if instruction.opcode.startswith("wgmma.mma"):
@@ -179,10 +193,14 @@ def _expansion(opcode: str) -> int:
     parts = opcode.split(".")
     if parts[0] in ("setp", "set") and parts[-1] in ("s64", "u64", "b64"):
         return 2
-    for n in range(len(parts), 0, -1):
-        if (found := _EXPANSIONS.get(".".join(parts[:n]))) is not None:
-            return found
-    return 1
+    found = _by_start(_EXPANSIONS, opcode)
+    return 1 if found is None else found
+
+
+def _by_start(table: Mapping[str, int], opcode: str) -> int | None:
+    """Return the entry of a table with the longest start of an opcode."""
+    parts = opcode.split(".")
+    return next((table[start] for n in range(len(parts), 0, -1) if (start := ".".join(parts[:n])) in table), None)
 
 
 def _pipe(instruction: Instruction, op: LaneOp) -> str:
@@ -273,6 +291,7 @@ def _drop_repeats(code: Sequence[Instruction], steps: list[Step], blocks: Sequen
     for block in blocks:
         version: dict[int, int] = {}
         known: set[tuple] = set()
+        never_negative: set[int] = set()
         for k in range(block.first, block.end):
             step = steps[k]
             if (
@@ -292,8 +311,14 @@ def _drop_repeats(code: Sequence[Instruction], steps: list[Step], blocks: Sequen
                 by = version.get(divisor.register.index, 0) if isinstance(divisor, Reg) else 0
                 inverse = (code[k].opcode, divisor, by)
                 if inverse in known:
+                    # They follow each other.
                     step.count, step.pipe = float(_DIVISIONS[code[k].opcode]), "fma"
+                    step.latency = 4 * (_DIVISIONS[code[k].opcode] - 1)
                 known.add(inverse)
+            if code[k].opcode == "ex2.approx.f32" and not never_negative.isdisjoint(step.reads[:1]):
+                step.count, step.latency = min(step.count, 1.0), 0
+            never_negative -= set(step.writes)
+            never_negative |= set(step.writes) if code[k].base in _NEVER_NEGATIVE and code[k].guard is None else set()
             for register in step.writes:
                 version[register] = k + 1
 

@@ -35,10 +35,7 @@ def latency_of(step: Step, issue: Issue, loads: Mapping[str, int]) -> int:
         return 1
     if step.special:
         return issue.special_latency
-    if step.pipe == "mufu" and step.count > 1:
-        # What scales the operand in front of the special function and the result behind it.
-        return issue.mufu_latency + issue.fma_latency * min(int(step.count) - 1, 3)
-    return int(getattr(issue, f"{step.pipe}_latency"))
+    return int(getattr(issue, f"{step.pipe}_latency")) + step.latency
 
 
 def cycles_of(step: Step, issue: Issue) -> int:

@@ -356,6 +356,8 @@ TIMING = np.dtype(
             "load_wait_cycles",
             "load_bytes_per_cycle",
             "l1_latency",
+            "atomic_cycles",
+            "atomic_lane_cycles",
             "store_sector_cycles",
             "store_part_cycles",
             "store_queue",

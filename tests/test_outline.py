@@ -89,6 +89,13 @@ def test_a_divisor_is_inverted_once() -> None:
     assert counts(start, *changed, "st.global.v2.f32 [%d0], {%f1, %f2};") == [1, 2, 1, 2, 1]
 
 
+def test_an_exponential_of_what_is_never_negative_is_not_scaled() -> None:
+    start, end = "cvt.rn.f32.u32 %f0, %r0;", "st.global.f32 [%d0], %f2;"
+    assert counts(start, "neg.f32 %f1, %f0;", "ex2.approx.f32 %f2, %f1;", end) == [1, 1, 5, 1]
+    assert counts(start, "abs.f32 %f1, %f0;", "ex2.approx.f32 %f2, %f1;", end) == [1, 1, 1, 1]
+    assert counts(start, "ex2.approx.f32 %f1, %f0;", "ex2.approx.f32 %f2, %f1;", end) == [1, 5, 1, 1]
+
+
 def test_a_guarded_instruction_stays() -> None:
     assert counts("setp.eq.u32 %p0, %r0, 0;", "mov.b32 %r1, 5;", "@%p0 add.s32 %r1, %r1, 1;", "st.global.u32 [%d0], %r1;") == [
         1, 0, 1, 1,

@@ -4,7 +4,7 @@ All have a member mask and wait until every member that has not ended stands at 
 was before.
 
 Spec: PTX ISA 9.1, "Data Movement: shfl.sync", "Parallel Synchronization: elect.sync, vote.sync, match.sync, redux.sync,
-bar.warp.sync". Measured: tests/data/warp_ops.npz (elect.sync picks the lowest member lane).
+bar.warp.sync". Measured: tests/data/warp_ops.npz (elect.sync picks the lowest member lane); validate/silicon/load_latency.json (latencies).
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ _RECONVERGENCE = int(Wait.RECONVERGENCE)
 _ANY_WARP_BARRIER = -1
 _SHUFFLES = ("idx", "up", "down", "bfly")
 _VOTES = ("all", "any", "uni", "ballot")
+#: Cycles of match.any for each value but the first. Measured: validate/silicon/load_latency.json, 32 values, 375 cycles with a xor.
+#: Assumed: it takes value by value, and one takes as long as match.all.
+_MATCH_CYCLES = 11
 _REDUCTIONS = ("add", "min", "max", "and", "or", "xor")
 
 
@@ -168,6 +171,7 @@ def match(regs, mask, ops, ctx):
     lanes = members_of(ctx, regs, ops, 3, mask)
     if lanes <= 0:
         return S.S_ERROR if lanes < 0 else S.S_BLOCK
+    values = 0
     for lane in range(32):
         if not (lanes >> lane) & 1:
             continue
@@ -176,10 +180,13 @@ def match(regs, mask, ops, ctx):
         for other in range(32):
             if (lanes >> other) & 1 and get(regs, operand(ops, 2), other) == own:
                 same |= 1 << other
+        values += first_lane(same) == lane
         if to_all:
             put(regs, operand(ops, 1), lane, 1 if same == lanes else 0)
             same = same if same == lanes else 0
         put(regs, operand(ops, 0), lane, same)
+    if not to_all:
+        S.context(ctx).latency += (values - 1) * _MATCH_CYCLES
     return S.S_NEXT
 
 

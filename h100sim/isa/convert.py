@@ -27,11 +27,14 @@ def _pipe(op: Opcode) -> str:
 
     Spec: CUDA C++ Programming Guide 13.0, "Arithmetic Instructions": conversions from and to 64-bit types run at a
     quarter of the rate of the others, the special function unit's rate. Measured: cvt.rn.bf16x2.f32 in
-    validate/silicon/microbenchmarks.json. Assumed: f16 to f32 runs on the half-precision pipe, as an addition there.
+    validate/silicon/microbenchmarks.json; integers of 32 bits to f32 are arithmetic (I2FP, 4 cycles): validate/silicon/load_latency.json.
+    Assumed: f16 to f32 runs on the half-precision pipe, as an addition there.
     """
     types = op.parts[-2:]
     if any(width_of_type(type_) == 64 for type_ in types):
         return "mufu"
+    if types in (("f32", "s32"), ("f32", "u32")):
+        return "alu"
     return "half" if types == ("f32", "f16") else "cvt"
 
 

@@ -5,7 +5,10 @@ Scopes are accepted, release and acquire are handed to the trace. red.async is i
 
 Spec: PTX ISA 9.1, "Parallel Synchronization and Communication Instructions: atom", "red": f32 sums flush
 subnormal numbers in global memory, not in shared memory. Measured: the arithmetic of elements, as the TMA does it, in
-tests/data/tma_reduction.npz. Assumed: atomics do the same to special values; lanes at one address cost no extra time.
+tests/data/tma_reduction.npz; validate/silicon/load_latency.json: the time of 32 lanes that add to one word. Assumed: atomics do the same
+to special values; all operations and types take the time of that one; what takes turns does not keep others from memory.
+
+Approximated: where all lanes name one address and ptxas can tell, it adds their values up first and one lane goes to memory.
 """
 
 from __future__ import annotations
@@ -102,16 +105,38 @@ def modify(target, size, operation, element_format, element, value, other):
     return old
 
 
+@inner
+def turns(ctx, regs, ops, k, offset, mask):
+    """Return how many lanes have the address in common that most of them give in operand ``k``."""
+    addresses = lane_addresses(ctx, regs, ops, k, offset, mask)
+    most = 0
+    for lane in range(32):
+        same = 0
+        for other in range(32):
+            same += addresses[other] == addresses[lane]
+        if addresses[lane] >= 0:
+            most = max(most, same)
+    return most
+
+
+@inner
+def atomic_time(ctx, regs, ops, k, offset, mask, size, kind):
+    """Charge the way to memory and set the latency: lanes with one address take turns."""
+    c, T = S.context(ctx), S.timing(ctx)
+    if kind == SHARED:
+        shared_time(ctx, regs, ops, k, offset, mask, size, True, LOAD)
+    else:
+        c.latency = load_out(ctx, lane_addresses(ctx, regs, ops, k, offset, mask), size, False) - c.now + T.atomic_cycles
+    c.latency += (turns(ctx, regs, ops, k, offset, mask) - 1) * T.atomic_lane_cycles
+
+
 def atomic_wide(regs, mask, ops, ctx):
     """d, [a], b, (c) of 128 bits; imm0 offset, imm1 space, imm4 operation, imm5 access."""
     c, ins = S.context(ctx), current(ctx)
     kind, targeted = targets(ctx, regs, ops, 1, ins.imm0, mask, ins.imm1, 16)
     if kind < 0:
         return S.S_ERROR
-    if kind == SHARED:
-        shared_time(ctx, regs, ops, 1, ins.imm0, mask, 16, True, LOAD)
-    else:
-        c.latency = load_out(ctx, lane_addresses(ctx, regs, ops, 1, ins.imm0, mask), 16, False) - c.now
+    atomic_time(ctx, regs, ops, 1, ins.imm0, mask, 16, kind)
     record(ctx, regs, ops, 1, ins.imm0, mask, 16, ins.imm1, ins.imm5)
     for lane in range(32):
         if not (mask >> lane) & 1:
@@ -137,10 +162,7 @@ def atomic(regs, mask, ops, ctx):
     kind, targeted = targets(ctx, regs, ops, count, offset, mask, space, size * count)
     if kind < 0:
         return S.S_ERROR
-    if kind == SHARED:
-        shared_time(ctx, regs, ops, count, offset, mask, size * count, True, LOAD)
-    else:
-        c.latency = load_out(ctx, lane_addresses(ctx, regs, ops, count, offset, mask), size * count, False) - c.now
+    atomic_time(ctx, regs, ops, count, offset, mask, size * count, kind)
     record(ctx, regs, ops, count, offset, mask, size * count, space, ins.imm5)
     olds = i64(c.scratch + POINTERS + 256, 8)
     changed = 0

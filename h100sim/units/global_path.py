@@ -4,7 +4,7 @@ Lanes that follow each other in one line of 128 bytes are served together. L1 ho
 shared memory leaves room for; loads that do not ask for the newest value find them there. Stores go through it.
 
 Measured: numbers in h100sim/devices.py, ``MemorySystem`` and ``ClusterNetwork``. Assumed: L1 replaces what was used least recently, and
-loses nothing before the launch ends; an atomic operation takes as long as a load.
+loses nothing before the launch ends.
 """
 
 from __future__ import annotations

@@ -106,3 +106,26 @@ def test_128_bits_are_exchanged_and_compared():
     mem, out = np.array([1, 2], np.uint64), np.array([3, 4, 0, 0, 0, 0], np.uint64)
     launch(entry("u64 mem, u64 out", body), (mem, out))
     assert mem.tolist() == [1, 2] and out.tolist() == [1, 2, 3, 4, 3, 4]
+
+
+@pytest.mark.parametrize("space", ["global", "shared"])
+def test_lanes_at_one_address_take_turns(space):
+    """Two cycles for each lane more at the address that most have; lanes without one do not count."""
+
+    def cycles(lanes, step):
+        where = "%a" if space == "global" else "%w"
+        body = (
+            START
+            + f""".reg .b64 %w, %c0, %c1, %o; .reg .pred %p; .reg .b32 %d;
+        mul.lo.u32 %d, %t, {step}; add.u32 %s, %s, %d; cvt.u64.u32 %w, %s; cvt.u64.u32 %c0, %d; add.s64 %a, %a, %c0;
+        setp.lt.u32 %p, %t, {lanes}; mov.u64 %c0, %clock64;
+        @%p atom.{space}.add.u32 %x, [{where}], 1; add.u32 %x, %x, 1; st.volatile.global.u32 [%a], %x;
+        mov.u64 %c1, %clock64; sub.s64 %c1, %c1, %c0; cvt.u32.u64 %r_value, %c1;"""
+        )
+        out = zeros(32)
+        launch(entry("u64 mem, u64 out", body.replace("s[64]", "s[512]") + STORE_THREAD), (zeros(512), out))
+        return int(out[0])
+
+    assert cycles(32, 0) - cycles(1, 0) == 62
+    assert cycles(16, 0) - cycles(1, 0) == 30
+    assert cycles(32, 4) == cycles(1, 4)
