@@ -30,6 +30,7 @@ def main(words: Sequence[str]) -> int:
     """Run a command and return its exit status: 0 the same as silicon, 1 not the same, 2 wrong usage."""
     try:
         options = _parser().parse_args(words)
+        _check(options)
         status, answer = options.run(options)
     except H100SimError as error:
         return _say(error, words)
@@ -39,6 +40,21 @@ def main(words: Sequence[str]) -> int:
         answer = {"command": f"validate {options.command}", "exit_status": status, **answer}
         print(json.dumps(answer, indent=2, default=str))
     return status
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Raise UsageError for what would be found wrong only after long work: places of results, seeds."""
+    if getattr(options, "seed", 0) < 0:
+        raise UsageError(f"--seed must be at least 0, not {options.seed}")
+    out: Path | None = getattr(options, "out", None)
+    if out is None:
+        return
+    kind = "file" if options.command in ("timeline", "coverage") else "folder"
+    reason = "" if out.parent.is_dir() else f"there is no folder {out.parent}"
+    if out.exists() and out.is_dir() != (kind == "folder"):
+        reason = "it is a folder" if kind == "file" else "it is a file"
+    if reason:
+        raise UsageError(f"{kind} must be one that can be written, not {out} ({reason})")
 
 
 def _say(error: H100SimError, words: Sequence[str]) -> int:
@@ -363,6 +379,11 @@ def _timeline(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
 def _overlay(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     here, there = (imports.load(path) for path in (options.here, options.there))
     pairs = list(overlay.pairs(here, there))
+    for name, of, wanted in (("--cta", "cta", [options.cta]), ("--warp", "warp", options.warp or [])):
+        known = sorted({getattr(pair, of) for pair in pairs})
+        for number in wanted:
+            if number not in known:
+                raise UsageError(f"{name} must be one that both timelines have ({known[0]} to {known[-1]}), not {number}")
     steps = overlay.by_name(pairs)
     if not options.json:
         print(f"{here.source} against {there.source}: {len(pairs):,} events in both")

@@ -14,7 +14,7 @@ from typing import Any
 
 from h100sim.errors import UsageError
 
-from .timeline import Event, Timeline
+from .timeline import UNREADABLE, Event, Timeline, reason_of
 
 #: (CTA, warp, name, begin, end) of a range; a mark ends where it begins.
 Range = tuple[int, int, str, int, int]
@@ -24,8 +24,8 @@ def load(path: Path) -> Timeline:
     """Return the timeline in a file: one of ours, an IKET JSON or a Chrome trace. Raises UsageError for anything else."""
     try:
         data = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
+    except (OSError, ValueError, RecursionError) as error:
+        reason = error if isinstance(error, ValueError) else reason_of(error)
         raise UsageError(f"timeline must be a readable JSON file, not {path} ({reason})") from None
     if isinstance(data, dict) and "sites" in data:
         return Timeline.load(path)
@@ -34,15 +34,8 @@ def load(path: Path) -> Timeline:
             return from_ranges(f"IKET, {path.name}", list(_iket(data)))
         events = data["traceEvents"] if isinstance(data, dict) else data
         return from_ranges(f"Chrome trace, {path.name}", list(_chrome(events)))
-    except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
-        raise UsageError(f"timeline must be one of ours, an IKET JSON or a Chrome trace, not {path} ({_reason(error)})") from None
-
-
-def _reason(error: Exception) -> str:
-    """Return in words what reading a file's values has met."""
-    if isinstance(error, KeyError):
-        return f"it has no {error.args[0]}"
-    return "it has no launch or names no place" if isinstance(error, IndexError) else f"a value of it cannot be read: {error}"
+    except UNREADABLE as error:
+        raise UsageError(f"timeline must be one of ours, an IKET JSON or a Chrome trace, not {path} ({reason_of(error)})") from None
 
 
 def from_ranges(source: str, ranges: list[Range]) -> Timeline:

@@ -139,8 +139,31 @@ class Timeline:
             events = tuple(Event(*row) for row in data["events"])
             sites = {int(k): v for k, v in data["sites"].items()}
             return cls(data["source"], data["kernel"], sites, events, dict(data.get("facts", {})))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UsageError(f"timeline must be a JSON file that validate timeline wrote, not {path} ({error})") from None
+        except UNREADABLE as error:
+            raise UsageError(
+                f"timeline must be a JSON file that validate timeline wrote, not {path} ({reason_of(error)})"
+            ) from None
+
+
+#: What reading a file of another form may raise.
+UNREADABLE = (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError, RecursionError)
+
+
+def reason_of(error: Exception) -> str:
+    """Return in words what reading a file has met."""
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    if isinstance(error, KeyError):
+        return f"it has no {error.args[0]}"
+    if isinstance(error, IndexError):
+        return "it has no launch or names no place"
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    return (
+        f"a value of it cannot be read: {error}"
+        if isinstance(error, ValueError)
+        else "a value of it is of another type or too large"
+    )
 
 
 def event_name(instruction: Instruction) -> str:

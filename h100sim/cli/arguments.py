@@ -171,8 +171,10 @@ def _map(text: str, rest: str, seed: int) -> MapArgument:
     array, element = _array(form, kind, inner, seed)
     given = settings(pairs)
     unknown = [name for name in given if name not in _MAP_SETTINGS]
-    if unknown or "box" not in given:
-        raise UsageError(f"map must have box and may have {', '.join(_MAP_SETTINGS[1:])}, not {unknown or 'no box'}")
+    if unknown:
+        raise UsageError(f"settings of a map must be among {', '.join(_MAP_SETTINGS)}, not {', '.join(unknown)}")
+    if "box" not in given:
+        raise UsageError(f"map must have a box such as ;box=64x64, not only {text}")
     try:
         box = tuple(int(size) for size in str(given.pop("box")).split("x"))
     except ValueError:

@@ -127,7 +127,7 @@ def program(name: str) -> Any:
 
     names = [entry.name for entry in tk_programs.catalog()]
     if name not in names:
-        raise UsageError(f"program must be one of {', '.join(names)}, or a .ptx file, not {name}")
+        raise UsageError(f"program must be one of {', '.join(names)}{'' if is_file(name) else ', or a .ptx file'}, not {name}")
     return importlib.import_module(f"tk_programs.{name}")
 
 

@@ -68,7 +68,7 @@ def test_a_tensor_map_names_its_box_in_the_order_of_the_shape() -> None:
         ("file:nowhere.npy", "argument file must be a NumPy .npy file, not nowhere.npy"),
         (
             "map:zeros:f32:64x64",
-            "map must have box and may have swizzle, interleave, oob_fill, l2_promotion, not no box",
+            "map must have a box such as ;box=64x64, not only map:zeros:f32:64x64",
         ),
         ("map:zeros:f32:64x64;box=64", "box of a map must have 2 sizes as the array, not map:zeros:f32:64x64;box=64"),
     ],

@@ -93,8 +93,15 @@ def test_with_a_gpu_bits_and_cycles_are_those_of_the_gpu(
         (["probe"], "validate: the following arguments are required: name"),
         (
             ["timeline", "copy", "--out", "/no/such/x.json"],
-            "file must be one that can be used, not /no/such/x.json (No such file or",
+            "file must be one that can be written, not /no/such/x.json (there is no folder /no/such)",
         ),
+        (
+            ["probe", "barrier_round_trip", "--out", "/no/x"],
+            "folder must be one that can be written, not /no/x (there is no folder /no)",
+        ),
+        (["probe", "all", "--out", "/dev/null"], "folder must be one that can be written, not /dev/null (it is a file)"),
+        (["timeline", "copy", "--out", "/tmp"], "file must be one that can be written, not /tmp (it is a folder)"),
+        (["run", "gemm", "--seed", "-1"], "--seed must be at least 0, not -1"),
         (["probe", "barrier_round_trip", "--out", "/proc/x"], "file must be one that can be used, not /proc/x (No such file or"),
         (
             ["overlay", "nothing.json", "x.json"],
@@ -112,6 +119,13 @@ def test_wrong_usage_is_one_sentence(words: list[str], message: str, capsys: pyt
     ("text", "reason"),
     [
         ("{}", "it has no traceEvents"),
+        ('{"traceEvents": null}', "a value of it is of another type or too large"),
+        ('{"sites": {}}', "it has no events"),
+        (
+            '[{"ph": "X", "pid": "CTA 0", "tid": "warp 1", "name": "a", "ts": 1e400, "dur": 1}]',
+            "a value of it is of another type or too large",
+        ),
+        ("[" * 100_000, "it is nested too deeply"),
         ('{"stringTable": [], "locationTable": [], "launches": []}', "it has no launch or names no place"),
         ('[{"ph": "X", "pid": "CTA 0", "tid": "warp 1", "name": "a", "ts": "q", "dur": 1}]', "a value of it cannot be read: "),
     ],
@@ -121,4 +135,25 @@ def test_a_trace_of_another_tool_that_is_damaged_says_how(
 ) -> None:
     (tmp_path / "t.json").write_text(text)
     assert main(["overlay", str(tmp_path / "t.json"), str(tmp_path / "t.json")]) == 2
-    assert f"a Chrome trace, not {tmp_path / 't.json'} ({reason}" in capsys.readouterr().err
+    assert f", not {tmp_path / 't.json'} ({reason}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("words", "message"), [(["--warp", "99"], "--warp"), (["--cta", "-1"], "--cta")])
+def test_an_overlay_of_what_no_timeline_has_is_refused(
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "t.json"
+    ranges = [{"ph": "X", "pid": "CTA 0", "tid": "warp 1", "name": "a", "ts": 1, "dur": 1}]
+    path.write_text(json.dumps(ranges))
+    assert main(["overlay", str(path), str(path), "--warp", "1"]) == 0
+    capsys.readouterr()
+    assert main(["overlay", str(path), str(path), *words]) == 2
+    known = "1 to 1" if message == "--warp" else "0 to 0"
+    assert capsys.readouterr().err == f"h100sim: {message} must be one that both timelines have ({known}), not {words[1]}\n"
+
+
+def test_a_ptx_file_is_no_program(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["timeline", "docs/square.ptx"]) == 2
+    message = capsys.readouterr().err
+    assert message.startswith("h100sim: program must be one of ") and message.endswith(", not docs/square.ptx\n")
+    assert ".ptx file" not in message
