@@ -50,7 +50,8 @@ def disassemble(ptx: str, tools: str | None = None) -> list[MachineInstruction]:
     """
     ptxas, nvdisasm = (shutil.which(name, path=tools) for name in ("ptxas", "nvdisasm"))
     if ptxas is None or nvdisasm is None:
-        raise UsageError("comparison with machine code must have ptxas and nvdisasm on PATH, not neither or only one of them")
+        found = "only ptxas" if ptxas else "only nvdisasm" if nvdisasm else "none of them"
+        raise UsageError(f"comparison with machine code must have ptxas and nvdisasm on PATH, not {found}")
     with tempfile.TemporaryDirectory() as folder:
         source, cubin = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
         source.write_text(ptx)
