@@ -181,6 +181,7 @@ def sent_back(ctx, w, n, status, time):
     if is_vain(ctx):
         node.state, node.wait, node.wait_object = S.BLOCKED, _WARPGROUP, W.group
         node.since = time
+        S.sms(ctx)[W.sm].wgmma_held += 1
     else:
         put_back(ctx, w, c.retry)
     return _NEXT

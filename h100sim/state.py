@@ -252,6 +252,8 @@ SM = np.dtype(
         # The first of its places in the table of L1, and the sectors that were brought in.
         ("l1", "i4"),
         ("l1_filled", "i4"),
+        # Warps that have given up trying to issue a wgmma until there is room.
+        ("wgmma_held", "i8"),
         ("fetch_free", "i8"),
         ("fetch_next", "i8"),
         ("port_free", "f8"),

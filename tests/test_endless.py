@@ -112,3 +112,17 @@ def test_tries_that_are_counted_for_ever_are_an_error_that_says_so():
         h100sim.DeadlockError, match=r"no warp has got on by cycle [\d,]+, although the waits have given up 1,024 times"
     ):
         launch(entry("u64 out", _REGISTERS + body), (zeros(1),), block=32)
+
+
+@pytest.mark.parametrize("rounds", [100, 20_000])
+def test_a_warpgroup_waits_for_its_slowest_warp_however_long(rounds):
+    """Its other warps have issued more wgmmas than there is room for, and given up trying."""
+    wgmma = "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%d0, %d1, %d2, %d3}, %x, %x, 1, 1, 1, 0, 0;"
+    body = f"""
+    .reg .b32 %w, %n; .reg .f32 %d<4>; .reg .b64 %x; .reg .pred %p;
+    mov.u32 %w, %tid.x; mov.u64 %x, 64; setp.lt.u32 %p, %w, 96; @%p bra ALL; mov.u32 %n, 0;
+    L: add.u32 %n, %n, 1; setp.lt.u32 %p, %n, {rounds}; @%p bra L;
+    ALL: wgmma.fence.sync.aligned; {wgmma * 20} wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;
+    """
+    run = launch(entry("u64 out", body), (zeros(1),), block=128, shared_mem=4096, checks="off")
+    assert rounds < run.cycles < 60 * rounds + 2_000

@@ -15,7 +15,16 @@ import numpy as np
 from . import capture, compare, probes
 
 #: Captures whose cycles had a say in a number of the device models.
-FITTED = ("copy_64", "gemm_256", "gemm_f32", "gemm_k1024_stages4", "gemm_5_two_consumers", "gemm_7_persistent", "gemm_3_tma", "attention_1")
+FITTED = (
+    "copy_64",
+    "gemm_256",
+    "gemm_f32",
+    "gemm_k1024_stages4",
+    "gemm_5_two_consumers",
+    "gemm_7_persistent",
+    "gemm_3_tma",
+    "attention_1",
+)
 
 #: Probes whose answer here is compared with silicon's: name -> the part of the results that counts, and the error to allow.
 LAWS = {

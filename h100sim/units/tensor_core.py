@@ -41,7 +41,7 @@ from .shared_port import multiplied
 
 _ISSUED, _STARTED, _COMPLETED = int(Event.WGMMA_ISSUED), int(Event.WGMMA_STARTED), int(Event.WGMMA_COMPLETED)
 _FENCED, _COMMITTED, _WAITED = int(Event.WGMMA_FENCED), int(Event.WGMMA_COMMITTED), int(Event.WGMMA_WAITED)
-_WAIT = int(Wait.WGMMA)
+_WAIT, _ROOM = int(Wait.WGMMA), int(Wait.WARPGROUP)
 _FULL = 0xFFFFFFFF
 
 #: The least cycles of a sparse wgmma with A in registers (two less for N 8). Measured: validate/silicon/sparse_wgmma_rate.json.
@@ -223,7 +223,22 @@ def retire(ctx, n):
             node = S.nodes(ctx)[w * S.NODES_PER_WARP + k]
             if node.state == S.BLOCKED and node.wait == _WAIT and node.wait_value <= G.completed:
                 wake(ctx, w, k, c.now + 4)
+    let_issue(ctx, S.warps(ctx)[first].sm)
     end_cta_if_done(ctx, cta)
+
+
+@inner
+def let_issue(ctx, sm):
+    """Let warps of an SM that were suspended because there was no room for their wgmma try again."""
+    if S.sms(ctx)[sm].wgmma_held == 0:
+        return
+    c = S.context(ctx)
+    S.sms(ctx)[sm].wgmma_held = 0
+    for w in range(c.n_slots * c.warps_per_cta):
+        W = S.warps(ctx)[w]
+        node = S.nodes(ctx)[w * S.NODES_PER_WARP + W.node]
+        if W.state == S.W_BLOCKED and W.sm == sm and node.state == S.BLOCKED and node.wait == _ROOM:
+            wake(ctx, w, W.node, c.now + 4)
 
 
 @inner
