@@ -38,6 +38,7 @@ FORMS = {
     "chain of ex2.approx.ftz.f32": ("ex2.approx.ftz.f32 %s0, %s0;", 1),
     "chain of shfl.sync.bfly": ("shfl.sync.bfly.b32 %w0, %w0, 1, 31, 0xffffffff;", 1),
     "max.f32 and fma.rn.f32": ("max.f32 %s{i}, %s{i}, %g1; fma.rn.f32 %o{o[0]}, %o{o[0]}, %g1, %g2;", 2),
+    "fma.rn.f32 of max.f32": ("max.f32 %s{i}, %s{i}, %g1; fma.rn.f32 %s{i}, %s{i}, %g1, %g2;", 2),
     "ex2.approx.ftz.f32 and 4 max.f32": (
         "ex2.approx.ftz.f32 %s{i}, %s{i}; " + " ".join(f"max.f32 %o{{o[{k}]}}, %o{{o[{k}]}}, %g1;" for k in range(4)),
         2,
@@ -47,10 +48,19 @@ FORMS = {
         2,
     ),
 }
+#: Beside which of them the rate of wgmma is asked: in what they leave of a scheduler's cycles a warp has to issue it.
+STARVING = ("fma.rn.f32", "max.f32", "max.f32 and fma.rn.f32", "fma.rn.f32 of max.f32")
 #: What another warpgroup gives to the tensor core meanwhile: width and source of A.
 STREAMS = {"nothing": None, "ss n128": (128, "ss"), "ss n256": (256, "ss"), "rs n64": (64, "rs"), "rs n128": (128, "rs")}
 #: wgmma in a loop of the other warpgroup.
 _OPERATIONS = 8
+#: Between two of them their descriptors step through a tile, and behind all go to another one, as those of a GEMM do: a descriptor is
+#: made for each wgmma, by the uniform datapath. (Measured: descriptors that come from registers of the lanes cost those beside them
+#: more, R2UR taking the pipe of integers: softmax beside n 128 1,752 cycles, not 1,379 beside descriptors that do not change.)
+_STEP = "add.s64 %desc_a, %desc_a, 2; add.s64 %desc_b, %desc_b, 2;"
+_BACK = (
+    "add.s64 %desc_a, %desc_a, -14; xor.b64 %desc_a, %desc_a, 128; add.s64 %desc_b, %desc_b, -14; xor.b64 %desc_b, %desc_b, 128;"
+)
 #: Trips through a loop: those of the timed one, and enough of the other to outlast them.
 _FEW, _MANY, _OUTLAST = 4, 12, 400
 
@@ -63,7 +73,7 @@ _REGISTERS = (
 
 def measure(launch: Callable[..., Any]) -> dict[str, Any]:
     """Return "<what> beside <stream>" -> cycles of a trip through the loop [of one warpgroup, of two, ...], and "wgmma <stream>
-    beside softmax" -> cycles of a wgmma [beside none, one and two warpgroups]."""
+    beside <what>" -> cycles of a wgmma [of softmax beside none; beside one and two warpgroups]."""
     results: dict[str, Any] = {}
     for stream, wgmma in STREAMS.items():
         groups = (1, 2, 3) if wgmma is None else (1, 2) if wgmma[0] <= 128 else (1,)
@@ -74,7 +84,10 @@ def measure(launch: Callable[..., Any]) -> dict[str, Any]:
             trips = [_trip(launch, _repeated(form), g, wgmma) for g in groups[:most]]
             results[f"{name} beside {stream}"] = [round(trip / UNROLLED, 3) for trip in trips]
         if wgmma is not None:
-            results[f"wgmma {stream} beside softmax"] = [_operation(launch, g, wgmma) for g in (0, *groups)]
+            results[f"wgmma {stream} beside softmax"] = [_operation(launch, softmax(), g, wgmma) for g in (0, *groups)]
+            for name in STARVING:
+                body = _repeated(FORMS[name][0])
+                results[f"wgmma {stream} beside {name}"] = [_operation(launch, body, g, wgmma) for g in groups]
     return results
 
 
@@ -85,10 +98,10 @@ def _trip(launch: Callable[..., Any], body: str, groups: int, wgmma: tuple[int, 
     return round(float(np.mean(np.subtract(many, few))) / (_MANY - _FEW), 2)
 
 
-def _operation(launch: Callable[..., Any], groups: int, wgmma: tuple[int, str]) -> float:
-    """Return the cycles of a wgmma beside ``groups`` warpgroups that do softmax."""
+def _operation(launch: Callable[..., Any], body: str, groups: int, wgmma: tuple[int, str]) -> float:
+    """Return the cycles of a wgmma beside ``groups`` warpgroups that go through ``body``."""
     few, many = (
-        max(cycles(launch, kernel(softmax(), groups, wgmma, _OUTLAST // 4, trips), 4 * (groups + 1))[4 * groups :])
+        max(cycles(launch, kernel(body, groups, wgmma, _OUTLAST, trips), 4 * (groups + 1))[4 * groups :])
         for trips in (_MANY, 2 * _MANY)
     )
     return round((many - few) / (_MANY * _OPERATIONS), 2)
@@ -100,7 +113,7 @@ def kernel(body: str, groups: int, wgmma: tuple[int, str] | None, trips: int, op
     registers, stream = _REGISTERS, ""
     if wgmma is not None:
         registers += wgmma_rate.registers(wgmma[0])
-        multiply = "\n    ".join([wgmma_rate.operation(*wgmma)] * _OPERATIONS)
+        multiply = f"\n    {_STEP}\n    ".join([wgmma_rate.operation(*wgmma)] * _OPERATIONS)
         stream = f"""{wgmma_rate.setup(wgmma[0])}
     add.u32 %trip, %zero, {operations};
     {RESTART}
@@ -109,12 +122,13 @@ STREAM_AGAIN:
     {multiply}
     wgmma.commit_group.sync.aligned;
     wgmma.wait_group.sync.aligned 1;
+    {_BACK}
     add.s32 %trip, %trip, -1;
     setp.ne.s32 %more, %trip, 0;
     @%more bra STREAM_AGAIN;
     wgmma.wait_group.sync.aligned 0;
     mov.b32 %x, %acc0;"""
-    text = f"""{f"setp.ge.u32 %streams, %warp, {4 * groups};" if wgmma else ""}
+    text = f"""{f"shfl.sync.idx.b32 %trip, %warp, 0, 31, 0xffffffff; setp.ge.u32 %streams, %trip, {4 * groups};" if wgmma else ""}
     {"@%streams bra STREAM;" if wgmma else ""}
     {_START}
     add.u32 %trip, %zero, {trips};
