@@ -46,6 +46,9 @@ class Issue:
     mufu_latency: int = 17
     #: Measured: validate/silicon/alu_latency.json.
     f64_latency: int = 8
+    #: The uniform datapath. Measured: stall counts of ptxas 13.0 from UIADD3.64 to the HGMMA whose descriptor it makes, and between
+    #: two of them (attention with d 128).
+    uniform_latency: int = 10
     #: Measured: stall counts of ptxas 13.0 between a comparison and the branch that it steers (validate/silicon/sass.json).
     predicate_latency: int = 13
     #: Assumed: S2R of %tid, %laneid and the like; published for older chips: 20 to 30.
@@ -57,21 +60,30 @@ class Issue:
     cvt_cycles: int = 2
     mufu_cycles: int = 8
     f64_cycles: int = 2
-    #: The same while the tensor core works on wgmma, whose accumulators go through the register file too: as many cycles per
-    #: instruction as measured with two warps on a scheduler (one where only that was asked). Measured:
-    #: validate/silicon/softmax_rate.json, mean over the kinds of wgmma.
-    alu_beside_wgmma_cycles: float = 4.7
-    imad_beside_wgmma_cycles: float = 4.3
-    half_beside_wgmma_cycles: float = 4.2
-    mufu_beside_wgmma_cycles: float = 10.4
-    #: Fitted to the softmax in the same file (its instructions alone do not tell: 1.0 without others, 0.4 to 3.1 in turns with max).
+    uniform_cycles: int = 2
+    #: Cycles of special functions, and of fma, that wait for their pipe while their warp goes on. Fitted to the softmax in
+    #: validate/silicon/softmax_rate.json, with two and three warps on a scheduler and beside wgmma.
+    mufu_queue_cycles: int = 16
+    fma_queue_cycles: int = 32
+    #: Cycles of a pipe while the tensor core works on wgmma, whose accumulators go through the register file too: each pipe gets to
+    #: write a register every four cycles. Measured: validate/silicon/softmax_rate.json: max and cvt to bf16x2 4.0 to 4.2 beside ss, 4.4
+    #: to 4.8 beside rs, mad and fma.rn.bf16x2 4.2 to 4.5, max and fma in runs of 60 4.0 each, special functions 10.4 to 10.9. Streams of fma
+    #: alone keep wgmma from being issued, which is not modelled: they take 1.1 to 1.9 there, and a wgmma of n 128 133 cycles.
+    alu_beside_wgmma_cycles: float = 4.0
+    imad_beside_wgmma_cycles: float = 4.0
+    half_beside_wgmma_cycles: float = 4.0
     fma_beside_wgmma_cycles: float = 4.0
+    mufu_beside_wgmma_cycles: float = 10.7
     #: Assumed: what goes through the queue of special functions, as those.
-    cvt_beside_wgmma_cycles: float = 2.6
-    #: Assumed: as without wgmma.
-    f64_beside_wgmma_cycles: float = 2.0
+    cvt_beside_wgmma_cycles: float = 2.7
+    #: Assumed: as the others that write registers, and as without wgmma.
+    f64_beside_wgmma_cycles: float = 4.0
+    uniform_beside_wgmma_cycles: float = 2.0
     #: How many times as long a shuffle takes its pipe then. Measured: the same file.
     shuffle_beside_wgmma: float = 3.6
+    #: How much later results are there then. Measured: the chains in the same file; a shuffle 19 cycles beside ss n128, 2 beside rs n64.
+    mufu_later_beside_wgmma: int = 4
+    shuffle_later_beside_wgmma: int = 10
     #: Assumed: refetch after a taken branch; the loop overhead in the alu_w* chains is consistent with 10 to 14.
     branch_cycles: int = 12
     #: Measured: stall counts of ptxas 13.0 behind a branch (validate/silicon/sass.json).

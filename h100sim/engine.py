@@ -85,8 +85,9 @@ def operands_there(ctx, w, pc, time):
 
 
 @inner
-def admitted(ctx, w, pc, time):
-    """Return when an instruction whose operands are there can issue, and why not at ``time`` (0: nothing holds it)."""
+def admitted(ctx, w, pc, time, now):
+    """Return when an instruction whose operands are there can issue, and why not at ``time`` (0: nothing holds it). ``now``: the time
+    of the queue; arithmetic does not come to a busy pipe before others in the queue have had their turn."""
     W, ins = S.warps(ctx)[w], S.instructions(ctx)[pc]
     c = S.context(ctx)
     cause = 0
@@ -98,9 +99,10 @@ def admitted(ctx, w, pc, time):
     if ins.issue > 0:
         pipe = W.scheduler * S.N_PIPES + ins.pipe
         free = load_i64(c.pipe_free, pipe)
-        if W.granted < 0 and free > time * S.PIPE_UNITS:
+        is_in_turn = time <= now or ins.kind != S.LANE or next_time(ctx) >= time
+        if W.granted < 0 and free > time * S.PIPE_UNITS + ins.queued and is_in_turn:
             # Warps take a busy pipe in the order in which they came to it.
-            W.granted = (free + S.PIPE_UNITS - 1) // S.PIPE_UNITS
+            W.granted = (free - ins.queued + S.PIPE_UNITS - 1) // S.PIPE_UNITS
             store_i64(c.pipe_free, pipe, free + work_of(ctx, W.sm, ins, time))
         if W.granted > time:
             time, cause = W.granted, _PIPE
@@ -142,6 +144,8 @@ def execute(ctx, w, n, pc, mask):
     c, T = S.context(ctx), S.timing(ctx)
     W, ins = S.warps(ctx)[w], S.instructions(ctx)[pc]
     hold, latency = np.int64(ins.hold), np.int64(ins.latency)
+    if ins.beside != ins.hold and S.sms(ctx)[W.sm].tensor_free > c.now:
+        hold = np.int64(ins.beside)
     if ins.kind == S.LANE:
         if mask != 0:
             call(ins.function, W.regs, mask, ins.ops, ctx)
@@ -257,7 +261,7 @@ def run_warps(ctx, w, popped):
             continue
         start = W.time
         there = operands_there(ctx, w, pc, start)
-        time, cause = admitted(ctx, w, pc, there)
+        time, cause = admitted(ctx, w, pc, there, popped)
         if cause == 0 and there > start:
             cause = _DEPENDENCY
         if (not first or time > popped) and next_time(ctx) <= time:

@@ -60,9 +60,9 @@ _LOGIC = ("and", "or", "xor", "not", "lop3")
 @dataclass(slots=True)
 class Step:
     """One PTX instruction as the scheduler sees it. ``count`` is how many machine instructions it becomes; ``at`` the cycle
-    in its block at which the first of them issues, ``hold`` the cycles until the next instruction of the text issues,
-    ``space``: of a load whose result this block uses ("" otherwise): its latency is part of the schedule, and it may come
-    forward past arithmetic. ``stores``: the only space that it writes to or orders.
+    in its block at which the first of them issues, ``hold`` the cycles until the next instruction of the text issues, ``beside``
+    the same beside wgmma, ``space``: of a load whose result this block uses ("" otherwise): its latency is part of the schedule,
+    and it may come forward past arithmetic. ``stores``: the only space that it writes to or orders.
     ``latency``: until its results are there, of an instruction of the units; of arithmetic, what the instructions around a special function
     add to that.
     ``busy``: cycles of its pipe, of an instruction of the units. ``wall``: nothing moves across it (volatile accesses, reads of the clock).
@@ -81,6 +81,7 @@ class Step:
     latency: int = 0
     at: int = 0
     hold: int = 0
+    beside: int = 0
     books: tuple[int, ...] = ()
     address: int = 0
 
@@ -253,7 +254,7 @@ def _fold(code: Sequence[Instruction], steps: list[Step], blocks: Sequence[Block
     _drop_repeats(code, steps, blocks)
     _merge(code, steps, uses, definitions)
     _hoist(code, steps, definitions)
-    _join_words(code, steps, uses)
+    _find_uniform(code, steps, uses, definitions)
 
 
 def _drop_dead(steps: list[Step], uses: dict[int, list[int]], definitions: dict[int, list[int]]) -> None:
@@ -369,19 +370,36 @@ def _hoist(code: Sequence[Instruction], steps: list[Step], definitions: dict[int
                 step.count = 0.0
 
 
-def _join_words(code: Sequence[Instruction], steps: list[Step], uses: dict[int, list[int]]) -> None:
-    """Give one instruction to sums of 64 bits that only descriptors of wgmma are made of: those are in uniform registers, whose
-    datapath adds two words at once. Measured: ptxas 13.0, ``UIADD3.64``."""
-    uniform: set[int] = set()
-    for k in range(len(code) - 1, -1, -1):
-        step, opcode = steps[k], code[k].opcode
-        if step.kind != LANE or not opcode.endswith("64") or len(step.writes) != 1:
-            continue
-        users = uses.get(step.writes[0], [])
-        if users and all(u in uniform or code[u].opcode.startswith("wgmma.mma") for u in users):
-            uniform.add(k)
+def _find_uniform(
+    code: Sequence[Instruction], steps: list[Step], uses: dict[int, list[int]], definitions: dict[int, list[int]]
+) -> None:
+    """Give arithmetic that makes nothing but descriptors of wgmma to the uniform datapath, which adds 64 bits at once.
+    Measured: ptxas 13.0, ``UIADD3.64``."""
+    descriptors = {
+        operand.register.index
+        for instruction in code
+        if instruction.opcode.startswith("wgmma.mma")
+        for operand in instruction.operands
+        if isinstance(operand, Reg) and operand.register.type.endswith("64")
+    }
+    makers = [
+        s.kind == LANE and i.opcode.endswith(("64", "64.u32")) and len(s.writes) == 1 and i.guard is None
+        for i, s in zip(code, steps, strict=True)
+    ]
+    found = {register for register, places in definitions.items() if all(makers[k] for k in places)}
+
+    def serves(register: int, user: int) -> bool:
+        if steps[user].pipe == "tensor":
+            return register in descriptors
+        return makers[user] and steps[user].writes[0] in found
+
+    while wrong := {register for register in found if not all(serves(register, user) for user in uses.get(register, ()))}:
+        found -= wrong
+    for register in found:
+        for k in definitions[register]:
+            steps[k].pipe = "uniform"
             if code[k].base in ("add", "sub"):
-                step.count = min(step.count, 1.0)
+                steps[k].count = min(steps[k].count, 1.0)
 
 
 def machine_instructions(outlined: Outline) -> float:

@@ -5,8 +5,10 @@ Memory, barriers, tensor cores and copies keep their order and their own times; 
 block (:mod:`h100sim.outline`) take as long as the schedule says, whatever their order in the text. So the text stays what is
 executed and shown, and time is that of the predicted machine code.
 
+Beside wgmma the same instructions in the same order take longer, so each block has its times twice.
+
 Approximated: register pressure is not modelled, code does not move between blocks other than out of loops, and the uniform
-datapath counts as the ALU.
+datapath counts as the ALU but where it makes descriptors of wgmma.
 
 Measured: stall counts in machine code of ptxas 13.0 (validate/silicon/sass.json); validate/silicon/instruction_rate.json;
 validate/silicon/alu_latency.json.
@@ -17,6 +19,7 @@ from __future__ import annotations
 import bisect
 import heapq
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Mapping
 
@@ -60,8 +63,21 @@ def pressed(step: Step, issue: Issue) -> float:
     return step.busy * (issue.shuffle_beside_wgmma if is_shuffle else 1.0)
 
 
+def queue_of(pipe: str, issue: Issue) -> int:
+    """Return for how many cycles of its pipe an instruction may wait while its warp goes on."""
+    return int(getattr(issue, f"{pipe}_queue_cycles", 0))
+
+
+def slower(step: Step, issue: Issue) -> int:
+    """Return how much later the result of a step is there while the tensor core works on wgmma."""
+    if step.kind == LANE and step.pipe == "mufu":
+        return issue.mufu_later_beside_wgmma
+    is_shuffle = step.kind == SOFT and step.pipe == "memory" and not step.space
+    return issue.shuffle_later_beside_wgmma if is_shuffle else 0
+
+
 def place(outlined: Outline, predicates: set[int], issue: Issue, loads: Mapping[str, int]) -> None:
-    """Schedule every block for a device: set ``at``, ``hold`` and ``books`` of its steps.
+    """Schedule every block for a device: set ``at``, ``hold``, ``beside`` and ``books`` of its steps.
 
     ``predicates``: the registers that are predicates, which take longer until they can guard or steer. ``loads``: the cycles
     of a load from each state space.
@@ -76,7 +92,13 @@ def _place_block(steps: list[Step], block: Block, predicates: set[int], issue: I
     for k in range(block.end - 1, block.first - 1, -1):
         height[k] = max((height[j] + latency for j, latency in ahead[k].items()), default=0) + (steps[k].count > 0)
     end = _list_schedule(steps, block, ahead, behind, height, issue)
-    _charge(steps, block, end)
+    begins = _share_out(steps, block)
+    at = {k: steps[k].at for k in ahead}
+    for k, hold in _charge(steps, block, begins, at, end).items():
+        steps[k].hold = hold
+    at, end = _beside_wgmma(steps, ahead, issue)
+    for k, hold in _charge(steps, block, begins, at, end).items():
+        steps[k].beside = hold
 
 
 def _dependencies(
@@ -182,35 +204,56 @@ def _list_schedule(
     return time
 
 
-def _charge(steps: list[Step], block: Block, end: int) -> None:
-    """Give the instructions of the text the time and the pipes of the schedule.
+def _beside_wgmma(steps: list[Step], ahead: dict[int, dict[int, int]], issue: Issue) -> tuple[dict[int, int], int]:
+    """Return when the instructions of a block issue in the order of its schedule while the tensor core works on wgmma, and the
+    cycle behind the last."""
+    at: dict[int, int] = {}
+    ready = dict.fromkeys(ahead, 0)
+    free: dict[str, float] = defaultdict(float)
+    time = 0
+    for k in sorted(ahead, key=lambda k: (steps[k].at, k)):
+        step = steps[k]
+        if step.kind in (LANE, SOFT) and step.count:
+            time = max(time, math.ceil(free[step.pipe]) - queue_of(step.pipe, issue))
+        time = max(time, ready[k])
+        at[k] = time
+        more = slower(step, issue) if step.count else 0
+        for later, latency in ahead[k].items():
+            ready[later] = max(ready[later], time + latency + (more if latency > 1 else 0))
+        if step.count:
+            free[step.pipe] = max(free[step.pipe], time) + pressed(step, issue)
+            time += 1 if step.kind != LANE else int(step.count) if step.count >= 1 else k & 1
+    return at, time
+
+
+def _charge(steps: list[Step], block: Block, begins: dict[int, int], at: dict[int, int], end: int) -> dict[int, int]:
+    """Return the cycles that each instruction of the text holds its warp, when those of the schedule issue ``at`` their times.
 
     Between two instructions with times of their own the text takes the cycles that the schedule takes, whichever instructions
     the schedule has there: the n-th of the text issues when the n-th of the schedule does and takes its pipe. Loads issue no
     later than the schedule has them: what the text has in front of them shares the work of fewer, what follows that of more.
     """
-    begins = _share_out(steps, block)
+    holds = dict.fromkeys(at, 0)
     since, pending, clock = -1, [], 0
     for k in range(block.first, block.end + 1):
         at_end = k == block.end
         if not at_end and steps[k].kind not in (HARD, BRANCH):
-            steps[k].hold = 0
             pending += [k] if k in begins else []
             continue
-        until = max(clock, end if at_end else steps[k].at)
-        edges = [min(max(begins[j], clock), until) for j in pending[1:]]
+        until = max(clock, end if at_end else at[k])
+        edges = [min(max(at[begins[j]], clock), until) for j in pending[1:]]
         for j, start, stop in zip(pending, [clock, *edges], [*edges, until], strict=False):
-            steps[j].hold = stop - start
+            holds[j] = stop - start
         if not pending and since >= 0:
-            steps[since].hold = until - clock
+            holds[since] = until - clock
         if not at_end:
             # The instruction with a time of its own charges its first cycle itself.
             clock, since, pending = until + 1, k, []
-            steps[k].hold = 0
+    return holds
 
 
 def _share_out(steps: list[Step], block: Block) -> dict[int, int]:
-    """Set ``books`` of the instructions of the text; return the time of the schedule at which each of them begins.
+    """Set ``books`` of the instructions of the text; return the instruction of the schedule with which each of them begins.
 
     Loads and instructions with times of their own have their places in the schedule; what stands between two of them in the text
     shares what the schedule has between them evenly, in order.
@@ -230,7 +273,7 @@ def _share_out(steps: list[Step], block: Block) -> dict[int, int]:
         for n in range(first, last):
             start, stop = (low + (m - first) * (high - low) // (last - first) for m in (n, n + 1))
             steps[text[n]].books = tuple(machine[start:stop])
-            begins[text[n]] = times[start] if start < len(times) else steps[machine[-1]].at
+            begins[text[n]] = machine[min(start, len(machine) - 1)]
     return begins
 
 
@@ -246,7 +289,7 @@ def fill(table: np.ndarray, outlined: Outline, issue: Issue, loads: Mapping[str,
             if steps[k].kind in (LANE, SOFT) or steps[k].stores:
                 table["at"][k] = number << 32 | steps[k].at
     for record, step in zip(table, steps, strict=False):
-        record["hold"], record["line"] = step.hold, step.address // LINE_BYTES
+        record["hold"], record["beside"], record["line"] = step.hold, step.beside, step.address // LINE_BYTES
         record["slots_taken"], record["pressed"] = int(step.count), round(pressed(step, issue) * S.PIPE_UNITS)
         if step.kind in (LANE, SOFT):
             record["slots_taken"] = sum(int(steps[k].count) for k in step.books)
@@ -258,8 +301,9 @@ def fill(table: np.ndarray, outlined: Outline, issue: Issue, loads: Mapping[str,
                 pipe, machine = max(taken.items(), key=lambda item: sum(cycles_of(m, issue) for m in item[1]))
                 record["pipe"], record["issue"] = S.PIPES.index(pipe), sum(cycles_of(m, issue) for m in machine)
                 record["pressed"] = round(sum(pressed(m, issue) for m in machine) * S.PIPE_UNITS)
+                record["queued"] = queue_of(pipe, issue) * S.PIPE_UNITS
         if step.kind == LANE:
             record["latency"] = 0
         elif step.kind == SOFT:
             # Its handler charges a cycle of its own, and more where its unit is busy.
-            record["hold"], record["hidden"] = step.hold - 1, latency_of(step, issue, loads)
+            record["hold"], record["beside"], record["hidden"] = step.hold - 1, step.beside - 1, latency_of(step, issue, loads)

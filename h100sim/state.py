@@ -18,13 +18,14 @@ WGMMA_RING = 64
 RING_CYCLES = 1024
 RING_WORDS = RING_CYCLES // 64
 NEVER = 1 << 62
-PIPES = ("alu", "fma", "imad", "half", "cvt", "mufu", "f64", "tensor", "memory")
+PIPES = ("alu", "fma", "imad", "half", "cvt", "mufu", "f64", "uniform", "tensor", "memory")
 N_PIPES = len(PIPES)
 #: Fractions of a cycle in which the work of pipes is counted.
 PIPE_UNITS = 16
 
 #: One decoded instruction. ``ops`` is the address of its operand offsets, ``inputs``/``outputs`` count scoreboard slots at
-#: ``slots``; ``pressed``, ``hold``, ``hidden``, ``at``, ``slots_taken`` and ``line`` (of 128 bytes of code) are of :mod:`h100sim.schedule`;
+#: ``slots``; ``pressed``, ``queued``, ``hold``, ``beside``, ``hidden``, ``at``, ``slots_taken`` and ``line`` (of 128 bytes of code) are of
+#: :mod:`h100sim.schedule`;
 #: ``reconverge`` is the instruction where the sides of a branch meet again.
 INSTRUCTION = np.dtype(
     [
@@ -38,7 +39,9 @@ INSTRUCTION = np.dtype(
         ("latency", "i4"),
         ("issue", "i4"),
         ("pressed", "i4"),
+        ("queued", "i4"),
         ("hold", "i4"),
+        ("beside", "i4"),
         ("hidden", "i4"),
         ("at", "i8"),
         ("slots_taken", "i4"),

@@ -70,10 +70,11 @@ def test_stores_with_conflicts_fill_the_queue_of_the_port_and_are_held_by_it() -
 
 def test_warps_that_load_more_than_the_port_takes_wait_for_it() -> None:
     ptx = entry("", SHARED.format(stride=16, loads=WIDE.format(use="add.u32 %sum, %sum, %d; ") * 32))
-    alone, among_others = (spent(ptx, block=32 * warps, warp=warps - 1) for warps in (1, 16))
-    assert "the shared-memory port" not in alone and "bank conflicts" not in among_others
+    alone, *among_others = (spent(ptx, block=32 * warps, warp=w) for warps in (1, 16) for w in range(warps))
+    assert "the shared-memory port" not in alone and not any("bank conflicts" in found for found in among_others)
     # 16 warps with one load of four wavefronts each in flight: each load is back 64 cycles later, not 29 + 3.
-    assert among_others["the shared-memory port"] == pytest.approx(32 * (64 - 32), rel=0.1)
+    of_the_port = sum(found["the shared-memory port"] for found in among_others) / 16
+    assert of_the_port == pytest.approx(32 * (64 - 32), rel=0.1)
 
 
 def test_what_needs_a_load_waits_for_the_memory_it_comes_from() -> None:

@@ -177,3 +177,35 @@ def test_loads_that_are_late_are_late_together() -> None:
     text = [f"ld.global.f32 %f{k + 2}, [%d0+{4096 * k + 128}]; st.shared.f32 [place], %f{k + 2};" for k in range(4)]
     four = cycles(*text, *use, words=4096)
     assert one < four < one + 250
+
+
+def wgmma(first: int, a: str = "%d1", b: str = "%d2") -> str:
+    results = ", ".join(f"%f{first + k}" for k in range(4))
+    return f"wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {{{results}}}, {a}, {b}, 1, 1, 1, 0, 0;"
+
+
+COMMIT, FENCE = "wgmma.commit_group.sync.aligned;", "wgmma.fence.sync.aligned;"
+
+
+def wait(groups: int) -> str:
+    return f"wgmma.wait_group.sync.aligned {groups};"
+
+
+def test_descriptors_are_made_by_the_uniform_datapath() -> None:
+    body = ("mov.b64 %d1, %d0; add.s64 %d2, %d1, 2; add.s64 %d3, %d1, 4;", FENCE, wgmma(2, "%d1", "%d2"), COMMIT, wait(0))
+    steps = placed(*body, "st.global.v2.f32 [%d3], {%f2, %f3};")
+    assert [s.pipe for s in steps[1:3]] == ["uniform", "alu"]
+    assert steps[1].count == 1
+    product = next(s for s in steps if s.pipe == "tensor" and s.writes)
+    multiplies = next(s for s in steps if s.kind == "hard" and s.count == 2)
+    assert product.at <= multiplies.at
+    assert multiplies.at - steps[1].at >= devices.Issue().uniform_latency
+
+
+def test_a_block_takes_longer_beside_wgmma() -> None:
+    issue = devices.Issue()
+    body = [f"max.f32 %f{k}, %f{k}, %f0;" for k in range(1, 33)]
+    steps = placed(*body, *[f"max.f32 %f1, %f1, %f{k};" for k in range(2, 33)], "st.global.f32 [%d0], %f1;")
+    alone, beside = (sum(getattr(s, name) for s in steps[:-2]) for name in ("hold", "beside"))
+    assert alone == pytest.approx(63 * issue.alu_cycles, abs=70)
+    assert beside - alone == pytest.approx(63 * (issue.alu_beside_wgmma_cycles - issue.alu_cycles), abs=12)
