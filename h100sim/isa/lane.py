@@ -333,12 +333,12 @@ def _key(opcode: str, op: Operation, targets: tuple[Slot, ...], sources: tuple[S
     return opcode + "".join(notes)
 
 
-def natural_form(opcode: str, sources: tuple[Operand, ...] = ()) -> LaneForm:
+def natural_form(opcode: str, sources: tuple[Operand, ...] = (), destinations: int = 1) -> LaneForm:
     """Return the form of an opcode whose registers have exactly the widths of its types.
 
     ``sources`` is needed only where an immediate is part of the form (lop3).
     """
-    op = operation(opcode, sources=sources)
+    op = operation(opcode, destinations, sources)
     condition_code = Special("cc")
     outs = [Sink()] * len(op.outs) + [condition_code] * op.carry_out
     ins = [(Sink(), type_) for type_ in op.ins if type_ != "#"] + [(condition_code, "pred")] * op.carry_in

@@ -44,8 +44,10 @@ def scalar(opcode: str, *operands):
     if not isinstance(opcode, str):
         raise UsageError(f"opcode must be a str such as 'add.f32', not {opcode!r}")
     sources = tuple(Imm(int(x)) if isinstance(x, int) and not isinstance(x, bool) else Sink() for x in operands)
-    operation = lane.operation(opcode, sources=sources)
-    form = lane.natural_form(opcode, sources)
+    # A comparison of packed types has a result for each half.
+    destinations = 2 if opcode.startswith("setp.") and opcode.endswith("x2") else 1
+    operation = lane.operation(opcode, destinations, sources)
+    form = lane.natural_form(opcode, sources, destinations)
     types = [t for t in operation.ins if t != "#"] + ["pred"] * operation.carry_in
     values = [x for x, t in zip(operands, (*operation.ins, "pred"), strict=False) if t != "#"]
     if len(values) != len(types) or len(operands) > len(operation.ins) + operation.carry_in:
