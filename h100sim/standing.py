@@ -22,7 +22,11 @@ def cycle_limit(machine: Machine) -> CycleLimit:
     """Say which roles were still at work at the limit, and where."""
     warps, nodes = machine.tables["warps"], machine.tables["nodes"]
     running = [(w, int(nodes[w * S.NODES_PER_WARP + int(warps[w]["node"])]["pc"])) for w in _running(machine)]
-    places = list(dict.fromkeys(f"{machine.kernel.role(int(warps[w]['rank']))} at {machine.place(pc)}" for w, pc in running))
+    first: dict[str, int] = {}
+    for w, pc in running:
+        place = f"{machine.kernel.role(int(warps[w]['rank']))} at {machine.place(pc)}"
+        first.setdefault(place, int(machine.tables["ctas"][warps[w]["cta"]]["id"]))
+    places = [f"{place} in CTA {cta}" if machine.launch.ctas > 1 else place for place, cta in first.items()]
     more = f" and {len(places) - 4:,} more" if len(places) > 4 else ""
     still = f", but {', '.join(places[:4])}{more} had not ended" if places else ", but it had not ended"
     return CycleLimit(f"kernel must end within {machine.launch.max_cycles:,} cycles (max_cycles){still}")

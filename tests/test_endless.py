@@ -74,6 +74,8 @@ def test_a_counter_that_never_stops_ends_at_the_limit_of_cycles():
     body = "L: add.u32 %t, %t, 1; bra L;"
     with pytest.raises(h100sim.CycleLimit, match=r"within 50,000 cycles \(max_cycles\), but warp 0 at line \d+, warp 1 at line"):
         launch(entry("u64 out", _REGISTERS + body), (zeros(1),), block=64, max_cycles=50_000)
+    with pytest.raises(h100sim.CycleLimit, match=r"but warp 0 at line \d+ in CTA 0 had not ended"):
+        launch(entry("u64 out", _REGISTERS + body), (zeros(1),), grid=3, block=32, max_cycles=50_000)
 
 
 _TRY = "mbarrier.try_wait.parity.shared.b64 %p, [%s], 0;"
