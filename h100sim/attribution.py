@@ -32,6 +32,7 @@ BANK_CONFLICTS, PORT = "bank conflicts", "the shared-memory port"
 #: What a dependency is called whose operand comes from memory.
 _LOADED = {Space.GLOBAL: "dependency: global memory", Space.SHARED: "dependency: shared memory"}
 
+ARITHMETIC = "dependency: arithmetic"
 #: What the cycles of an instruction are called that are not its issue, by how its opcode starts.
 _COSTS = {
     "wgmma": "wgmma instructions",
@@ -41,11 +42,11 @@ _COSTS = {
     "fence": "fences",
     "membar": "fences",
     "setmaxnreg": "setmaxnreg",
-    # The schedule shares a latency among the instructions that stand between the load and its use, those of parameters too.
-    "ld.shared": _LOADED[Space.SHARED],
-    "ldmatrix": _LOADED[Space.SHARED],
-    "ld": _LOADED[Space.GLOBAL],
-    "atom": _LOADED[Space.GLOBAL],
+    "ld.param": ARITHMETIC,
+    "ld.const": ARITHMETIC,
+    "ld": "load instructions",
+    "ldmatrix": "load instructions",
+    "atom": "atomic instructions",
     "st.shared": "stores to shared memory",
     "stmatrix": "stores to shared memory",
     "st": "stores to global memory",
@@ -54,7 +55,7 @@ _COSTS = {
     "ret": "branches",
     "nanosleep": "nanosleep",
 }
-ISSUING, ARITHMETIC, BEFORE = "issuing", "dependency: arithmetic", "its first instruction"
+ISSUING, BEFORE = "issuing", "its first instruction"
 
 #: An instruction that a warp issued. ``late``: cycles since it could have issued, for ``cause`` (a Cause); ``source``: the Space that
 #: the operand came from that it waited for, -1 if that was none or no load; ``conflict`` and ``port``: the part of these cycles

@@ -159,7 +159,7 @@ def execute(ctx, w, n, pc, mask):
     c.latency, c.issue = latency, 1
     status = call(ins.function, W.regs, mask, ins.ops, ctx)
     latency = c.latency - ins.hidden
-    if ins.hidden > 0 and ins.at <= W.waited_at:
+    if ins.at >= 0 and ins.at <= W.waited_at:
         # The schedule has a load in front of what waited meanwhile.
         latency -= W.waited
     return status, hold + c.issue, latency
@@ -282,11 +282,11 @@ def run_warps(ctx, w, popped):
             continue
         first = False
         c.now = time
-        at = S.instructions(ctx)[pc].at
+        at, idle = S.instructions(ctx)[pc].at, S.instructions(ctx)[pc].idle
         if at < 0:
             W.waited = 0
-        elif cause == _DEPENDENCY:
-            W.waited, W.waited_at = W.waited + time - start, at
+        elif cause == _DEPENDENCY or idle > 0:
+            W.waited, W.waited_at = W.waited + time - start - idle, at
         mask = active_lanes(ctx, w, n, pc)
         status, hold, latency = execute(ctx, w, n, pc, mask)
         if status >= S.S_ERROR:

@@ -61,8 +61,11 @@ _LOGIC = ("and", "or", "xor", "not", "lop3")
 class Step:
     """One PTX instruction as the scheduler sees it. ``count`` is how many machine instructions it becomes; ``at`` the cycle
     in its block at which the first of them issues, ``hold`` the cycles until the next instruction of the text issues, ``beside``
-    the same beside wgmma, ``space``: of a load whose result this block uses ("" otherwise): its latency is part of the schedule,
-    and it may come forward past arithmetic. ``stores``: the only space that it writes to or orders.
+    the same beside wgmma.
+    ``idle``: cycles in front of it that it is planned to wait for a load; ``hidden``: the part of its latency that is over before the text
+    comes to it.
+    ``space``: of a load whose result this block uses ("" otherwise): its latency is part of the schedule, and it may come forward past
+    arithmetic. ``stores``: the only space that it writes to or orders.
     ``latency``: until its results are there, of an instruction of the units; of arithmetic, what the instructions around a special function
     add to that.
     ``busy``: cycles of its pipe, of an instruction of the units. ``wall``: nothing moves across it (volatile accesses, reads of the clock).
@@ -82,6 +85,8 @@ class Step:
     at: int = 0
     hold: int = 0
     beside: int = 0
+    idle: int = 0
+    hidden: int = 0
     books: tuple[int, ...] = ()
     address: int = 0
 

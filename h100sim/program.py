@@ -499,5 +499,5 @@ def set_latencies(program: Program, model: DeviceModel) -> None:
         return
     predicates = {index for index, register in enumerate(program.function.registers) if register.type == "pred"}
     schedule.place(program.outline, predicates, model.issue, loads)
-    schedule.fill(program.instructions, program.outline, model.issue, loads)
+    schedule.fill(program.instructions, program.outline, model.issue)
     program.scheduled_for = numbers

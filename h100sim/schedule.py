@@ -3,7 +3,8 @@
 A program runs in the order of its text, but ``ptxas`` orders the instructions of a basic block so that latencies overlap.
 Memory, barriers, tensor cores and copies keep their order and their own times; between two of them the instructions of the
 block (:mod:`h100sim.outline`) take as long as the schedule says, whatever their order in the text. So the text stays what is
-executed and shown, and time is that of the predicted machine code.
+executed and shown, and time is that of the predicted machine code. Where a schedule does nothing but wait for a load, the warp waits
+when it runs: longer than planned for a load that is late, shorter for one that L1 holds.
 
 Beside wgmma the same instructions in the same order take longer, so each block has its times twice.
 
@@ -21,13 +22,16 @@ import heapq
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from . import state as S
 from .devices import Issue
 from .outline import BRANCH, HARD, LANE, LINE_BYTES, SOFT, Block, Outline, Step
+
+#: Spaces whose loads are waited for when they run; the others' latencies are always the same.
+WAITED = ("global", "shared", "local")
 
 
 def latency_of(step: Step, issue: Issue, loads: Mapping[str, int]) -> int:
@@ -93,12 +97,72 @@ def _place_block(steps: list[Step], block: Block, predicates: set[int], issue: I
         height[k] = max((height[j] + latency for j, latency in ahead[k].items()), default=0) + (steps[k].count > 0)
     end = _list_schedule(steps, block, ahead, behind, height, issue)
     begins = _share_out(steps, block)
-    at = {k: steps[k].at for k in ahead}
-    for k, hold in _charge(steps, block, begins, at, end).items():
-        steps[k].hold = hold
+    at, idle = _without_loads(steps, ahead, issue)
+    for k, hold in _charge(steps, block, begins, at, end - sum(idle.values())).items():
+        steps[k].hold, steps[k].idle = hold, 0
+    users = _users(steps, ahead, issue, loads)
+    for load, cycles in idle.items():
+        steps[min(users[load])].idle += cycles
+    _hide(steps, ahead, users)
     at, end = _beside_wgmma(steps, ahead, issue)
     for k, hold in _charge(steps, block, begins, at, end).items():
         steps[k].beside = hold
+
+
+def _in_order(steps: list[Step], ahead: Iterable[int]) -> list[int]:
+    return sorted(ahead, key=lambda k: (steps[k].at, k))
+
+
+def _without_loads(steps: list[Step], ahead: dict[int, dict[int, int]], issue: Issue) -> tuple[dict[int, int], dict[int, int]]:
+    """Return when the instructions of a schedule issue without the cycles in which it issues nothing because the next one waits for
+    a load, and load -> these cycles: they are waited for when it runs, for as long as the load takes then."""
+    at: dict[int, int] = {}
+    idle: dict[int, int] = defaultdict(int)
+    ready, loaded = dict.fromkeys(ahead, 0), dict.fromkeys(ahead, (0, 0))
+    free: dict[str, int] = defaultdict(int)
+    time = total = 0
+    for k in _in_order(steps, ahead):
+        step = steps[k]
+        pipe = step.pipe if step.kind in (LANE, SOFT) else step.kind
+        there, load = loaded[k]
+        cycles = max(0, min(there, step.at) - max(time, ready[k], free[pipe]))
+        if cycles:
+            idle[load] += cycles
+            total += cycles
+        at[k] = step.at - total
+        for later, latency in ahead[k].items():
+            if step.space in WAITED and latency > 1:
+                loaded[later] = max(loaded[later], (step.at + latency, k))
+            else:
+                ready[later] = max(ready[later], step.at + latency)
+        if step.count:
+            free[pipe] = step.at + cycles_of(step, issue)
+            time = step.at + (1 if step.kind != LANE else int(step.count) if step.count >= 1 else k & 1)
+    return at, idle
+
+
+def _users(steps: list[Step], ahead: dict[int, dict[int, int]], issue: Issue, loads: Mapping[str, int]) -> dict[int, list[int]]:
+    """Return who needs the result of each instruction of the units, in the order of the text."""
+    found = {}
+    for k, later in ahead.items():
+        if steps[k].kind == SOFT:
+            latency = latency_of(steps[k], issue, loads)
+            found[k] = sorted(u for u, cycles in later.items() if cycles >= max(latency, 2 if steps[k].space in WAITED else 0))
+            if not found[k]:
+                steps[k].hidden = latency
+    return found
+
+
+def _hide(steps: list[Step], ahead: Iterable[int], users: Mapping[int, list[int]]) -> None:
+    """Set ``hidden`` of what has a latency of its own: how much closer to a user it is in the text than in the schedule."""
+    text, time = {}, 0
+    for k in sorted(ahead):
+        time += steps[k].idle
+        text[k] = time
+        time += steps[k].hold + (steps[k].kind in (HARD, BRANCH))
+    for k, found in users.items():
+        if found:
+            steps[k].hidden = max(steps[u].at - steps[k].at - (text[u] - text[k]) for u in found)
 
 
 def _dependencies(
@@ -206,24 +270,27 @@ def _list_schedule(
 
 def _beside_wgmma(steps: list[Step], ahead: dict[int, dict[int, int]], issue: Issue) -> tuple[dict[int, int], int]:
     """Return when the instructions of a block issue in the order of its schedule while the tensor core works on wgmma, and the
-    cycle behind the last."""
+    cycle behind the last, without the cycles that wait for loads."""
     at: dict[int, int] = {}
-    ready = dict.fromkeys(ahead, 0)
+    ready, loaded = dict.fromkeys(ahead, 0), dict.fromkeys(ahead, 0)
     free: dict[str, float] = defaultdict(float)
-    time = 0
-    for k in sorted(ahead, key=lambda k: (steps[k].at, k)):
+    time = idle = 0
+    for k in _in_order(steps, ahead):
         step = steps[k]
         if step.kind in (LANE, SOFT) and step.count:
             time = max(time, math.ceil(free[step.pipe]) - queue_of(step.pipe, issue))
         time = max(time, ready[k])
-        at[k] = time
+        idle += max(0, loaded[k] - time)
+        time = max(time, loaded[k])
+        at[k] = time - idle
         more = slower(step, issue) if step.count else 0
         for later, latency in ahead[k].items():
-            ready[later] = max(ready[later], time + latency + (more if latency > 1 else 0))
+            there = loaded if step.space in WAITED and latency > 1 else ready
+            there[later] = max(there[later], time + latency + (more if latency > 1 else 0))
         if step.count:
             free[step.pipe] = max(free[step.pipe], time) + pressed(step, issue)
             time += 1 if step.kind != LANE else int(step.count) if step.count >= 1 else k & 1
-    return at, time
+    return at, time - idle
 
 
 def _charge(steps: list[Step], block: Block, begins: dict[int, int], at: dict[int, int], end: int) -> dict[int, int]:
@@ -280,7 +347,7 @@ def _share_out(steps: list[Step], block: Block) -> dict[int, int]:
 # --- what the engine gets ---------------------------------------------------------------------------------------------
 
 
-def fill(table: np.ndarray, outlined: Outline, issue: Issue, loads: Mapping[str, int]) -> None:
+def fill(table: np.ndarray, outlined: Outline, issue: Issue) -> None:
     """Write a schedule into a program's instruction table."""
     steps = outlined.steps
     for number, block in enumerate(outlined.blocks):
@@ -290,6 +357,7 @@ def fill(table: np.ndarray, outlined: Outline, issue: Issue, loads: Mapping[str,
                 table["at"][k] = number << 32 | steps[k].at
     for record, step in zip(table, steps, strict=False):
         record["hold"], record["beside"], record["line"] = step.hold, step.beside, step.address // LINE_BYTES
+        record["idle"] = step.idle
         record["slots_taken"], record["pressed"] = int(step.count), round(pressed(step, issue) * S.PIPE_UNITS)
         if step.kind in (LANE, SOFT):
             record["slots_taken"] = sum(int(steps[k].count) for k in step.books)
@@ -306,4 +374,4 @@ def fill(table: np.ndarray, outlined: Outline, issue: Issue, loads: Mapping[str,
             record["latency"] = 0
         elif step.kind == SOFT:
             # Its handler charges a cycle of its own, and more where its unit is busy.
-            record["hold"], record["beside"], record["hidden"] = step.hold - 1, step.beside - 1, latency_of(step, issue, loads)
+            record["hold"], record["beside"], record["hidden"] = step.hold - 1, step.beside - 1, step.hidden

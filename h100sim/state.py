@@ -24,8 +24,8 @@ N_PIPES = len(PIPES)
 PIPE_UNITS = 16
 
 #: One decoded instruction. ``ops`` is the address of its operand offsets, ``inputs``/``outputs`` count scoreboard slots at
-#: ``slots``; ``pressed``, ``queued``, ``hold``, ``beside``, ``hidden``, ``at``, ``slots_taken`` and ``line`` (of 128 bytes of code) are of
-#: :mod:`h100sim.schedule`;
+#: ``slots``; ``pressed``, ``queued``, ``hold``, ``beside``, ``hidden``, ``idle``, ``at``, ``slots_taken`` and ``line`` (of 128 bytes of
+#: code) are of :mod:`h100sim.schedule`;
 #: ``reconverge`` is the instruction where the sides of a branch meet again.
 INSTRUCTION = np.dtype(
     [
@@ -43,6 +43,7 @@ INSTRUCTION = np.dtype(
         ("hold", "i4"),
         ("beside", "i4"),
         ("hidden", "i4"),
+        ("idle", "i4"),
         ("at", "i8"),
         ("slots_taken", "i4"),
         ("line", "i4"),
@@ -105,7 +106,7 @@ WARP = np.dtype(
         ("regs", "i8"),
         ("ready", "i8"),
         # From ``horizon`` on, all that the warp's instructions have written so far can be read.
-        # Cycles that were waited for operands in this block, and where in its schedule last.
+        # Cycles that were waited for operands in this block beyond those planned, and where in its schedule last.
         ("waited", "i8"),
         ("waited_at", "i8"),
         ("horizon", "i8"),

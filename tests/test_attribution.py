@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+import h100sim
 from h100sim import attribution, devices, report, waiting
 from h100sim.trace import Cause, Event, Wait
 from tests.kernels import entry, launch
@@ -83,6 +86,27 @@ def test_what_needs_a_load_waits_for_the_memory_it_comes_from() -> None:
     assert found["dependency: global memory"] == pytest.approx(devices.model().memory.l2_latency, rel=0.2)
     body = ".shared .b32 s[64]; .reg .b32 %a; st.shared.u32 [s], 1; ld.shared.u32 %a, [s]; st.shared.u32 [s+4], %a;"
     assert spent(entry("", body))["dependency: shared memory"] == pytest.approx(devices.model().shared.load_latency, abs=4)
+
+
+@pytest.mark.parametrize("latency", [250, 5000])
+def test_the_example_of_the_readme_waits_for_its_load(latency: int) -> None:
+    """Its schedule has nothing to do meanwhile; what is left is the same, however long memory takes."""
+    device = devices.changed(devices.model("h100-sxm"), {"memory.l2_latency": latency})
+    square = Path(__file__).parents[1] / "docs" / "square.ptx"
+    x, y = np.ones(1024, np.float32), np.zeros(1024, np.float32)
+    run = h100sim.RawModule(path=str(square)).get_function("square")(
+        (8,), (128,), (x, y, np.int32(1024)), device=device, trace="full"
+    )
+    found = attribution.spent(run.trace, [0], [])[0]
+    # The load's own issue is counted apart.
+    assert latency - 8 < found["dependency: global memory"] < latency + 40
+    assert sum(found.values()) - found["dependency: global memory"] < 100
+
+
+def test_parameters_and_pauses_are_no_memory() -> None:
+    body = ".reg .b64 %p; .reg .b32 %t; ld.param.u64 %p, [p]; cvt.u32.u64 %t, %p; and.b32 %t, %t, 63; add.u32 %t, %t, 100; nanosleep.u32 %t;"
+    found = spent(entry("u64 p", body), np.zeros(64, np.uint32))
+    assert "nanosleep" in found and not any("memory" in name for name in found)
 
 
 def test_what_needs_the_result_of_arithmetic_has_a_dependency() -> None:

@@ -179,6 +179,15 @@ def test_loads_that_are_late_are_late_together() -> None:
     assert one < four < one + 250
 
 
+def test_a_load_takes_as_long_as_it_takes_when_it_runs() -> None:
+    """Its schedule plans a hit in L2; what L1 holds is back sooner."""
+    load = "ld.global.f32 %f2, [%d0+128]; add.f32 %f3, %f2, %f0; st.volatile.shared.f32 [place], %f3;"
+    once, twice = (cycles(*[load] * count, "add.f32 %f1, %f3, %f0;", words=64) for count in (1, 2))
+    memory = devices.model("h200-sxm").memory
+    assert memory.l2_latency < once < memory.l2_latency + 60
+    assert memory.l1_latency <= twice - once < memory.l1_latency + 30
+
+
 def wgmma(first: int, a: str = "%d1", b: str = "%d2") -> str:
     results = ", ".join(f"%f{first + k}" for k in range(4))
     return f"wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {{{results}}}, {a}, {b}, 1, 1, 1, 0, 0;"
