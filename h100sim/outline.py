@@ -11,13 +11,13 @@ Measured: machine code of ptxas 13.0 (validate/silicon/sass.json).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from . import state as S
 from .isa.lane import LaneOp
 from .isa.machine import MachineOp
-from .ptx.module import Address, Function, Imm, Instruction, Label, Operand, Pair, Reg, Special, Symbol, Vector
+from .ptx.module import Address, Function, Imm, Instruction, Label, Operand, Reg, Special, Symbol, registers_in
 
 #: Bytes of a machine instruction. Spec: CUDA Binary Utilities, "Instruction Set Reference" (128 bits since Volta).
 INSTRUCTION_BYTES = 16
@@ -137,14 +137,14 @@ def _step(instruction: Instruction, op: LaneOp | MachineOp | None) -> Step:
         return Step(BRANCH, "alu", guard, (), 1.0)
     if isinstance(op, LaneOp):
         ins: tuple[Operand, ...] = tuple(operand for operand, _ in op.ins)
-        reads, writes = (*_registers(ins), *guard), tuple(_registers(op.outs))
+        reads, writes = (*registers_in(ins), *guard), tuple(registers_in(op.outs))
         # A guarded instruction keeps what it does not write.
         reads = (*reads, *writes) if guard else reads
         special = any(isinstance(operand, Special) for operand in ins)
         around = _by_start(_AROUND, instruction.opcode) or 0
         return Step(LANE, _pipe(instruction, op), reads, writes, count, special, latency=around)
-    reads = (*_registers(operand for operand, _ in op.ins), *guard)
-    writes = tuple(_registers(op.outs))
+    reads = (*registers_in(operand for operand, _ in op.ins), *guard)
+    writes = tuple(registers_in(op.outs))
     if instruction.opcode.startswith("wgmma.mma"):
         reads = (*reads, *writes)
     kind = SOFT if instruction.base in _SOFT or instruction.base == "mma" else HARD
@@ -179,20 +179,6 @@ def _space(instruction: Instruction) -> str:
 
 def _names(instruction: Instruction, space: str) -> bool:
     return any(modifier == space or modifier.startswith(space + "::") for modifier in instruction.modifiers)
-
-
-def _registers(operands: Iterable[Operand]) -> list[int]:
-    found: list[int] = []
-    for operand in operands:
-        if isinstance(operand, Reg):
-            found.append(operand.register.index)
-        elif isinstance(operand, Vector):
-            found += _registers(operand.elements)
-        elif isinstance(operand, Pair):
-            found += _registers((operand.first, operand.second))
-        elif isinstance(operand, Address):
-            found += _registers([*([operand.base] if operand.base is not None else []), *operand.extra])
-    return found
 
 
 def _expansion(opcode: str) -> int:

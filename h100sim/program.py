@@ -20,7 +20,7 @@ from . import state as S
 from .compile_ahead import compile_ahead
 from .contraction import contract
 from .ctas import FILLS, RANK, WIDE_RANK
-from .devices import DeviceModel, Issue, Limits
+from .devices import DeviceModel, Issue
 from .errors import PtxError, Where
 from .hazard import UnwrittenRead
 from .isa import calls, collective, control, lane, stack  # noqa: F401  (registers its instructions)
@@ -29,9 +29,8 @@ from .isa.operands import wrong_immediate, wrong_operand
 from .isa.refused import is_refused, reason_of
 from .isa.targets import missing_target
 from .linker import Linked, link
-from .memory.windows import SHARED_START
 from .native import address_of
-from .ptx.module import Function, Imm, Instruction, Label, Module, Operand, Reg, Sink, Special, Symbol, Variable, Vector, symbols_of
+from .ptx.module import Function, Imm, Instruction, Label, Module, Operand, Reg, Sink, Special, Symbol, Variable, Vector
 from .ptx.places import Places
 from .units import (  # noqa: F401  (registers their instructions)
     async_stores,
@@ -53,6 +52,7 @@ from .units import (  # noqa: F401  (registers their instructions)
     wmma,
 )
 from .unwritten import unwritten_reads
+from .variables import place_shared
 
 #: Special registers that are the same for every thread of a launch.
 LAUNCH_CONSTANTS = (
@@ -423,37 +423,6 @@ _PIPE_OF = {
     "f64": "f64",
     "half": "half",
 }
-
-
-def place_shared(module: Module, function: Function) -> tuple[dict[str, int], int, int, bool]:
-    """Lay out the shared variables that a flat function names: static ones in order from 0x400 of the window, then the dynamic
-    ones, which share one start. Returns (offset by name, static bytes, start of dynamic memory, whether there is any). Raises PtxError
-    where they are more than a CTA may have, those included that nothing names, as ``ptxas`` does."""
-    used = {symbol.name for symbol in symbols_of(function)}
-    offset = SHARED_START
-    places: dict[str, int] = {}
-    external: list[Variable] = []
-    align = 16
-    for variable in (*module.variables.values(), *function.variables):
-        if variable.space != "shared" or variable.name not in used:
-            continue
-        if variable.extern or variable.size == 0:
-            external.append(variable)
-            align = max(align, variable.align)
-            continue
-        offset = -(-offset // variable.align) * variable.align
-        places[variable.name] = offset
-        offset += variable.size
-    static_bytes = offset - SHARED_START
-    most = Limits.shared_bytes_per_cta
-    unused = sum(v.size for v in function.variables if v.space == "shared" and not v.extern and v.name not in used)
-    if static_bytes + unused > most:
-        message = f"shared variables of {function.name} must have at most {most:,} bytes, not {static_bytes + unused:,}"
-        raise PtxError(message, Where(module.filename, function.line), 'PTX ISA 9.1, "Shared State Space"')
-    dynamic = -(-offset // align) * align
-    for variable in external:
-        places[variable.name] = dynamic
-    return places, static_bytes, dynamic, bool(external)
 
 
 def decode(module: Module, function: Function) -> Program:

@@ -18,7 +18,7 @@ from .hazard import UnwrittenRead
 from .isa.lane import LaneOp
 from .isa.machine import MachineOp
 from .linker import Linked
-from .ptx.module import Address, Instruction, Label, Operand, Pair, Reg, Vector
+from .ptx.module import Instruction, Label, registers_in
 from .ptx.types import SIZES
 
 Lowered = LaneOp | MachineOp | None
@@ -61,7 +61,7 @@ def _blocks(linked: Linked, lowered: Sequence[Lowered]) -> dict[int, _Block]:
     code = linked.function.instructions
     written = {r.index for r in (linked.frame, linked.dynamic) if r}
     hidden = frozenset(written)
-    writes = [_registers(op.outs) if op is not None else [] for op in lowered]
+    writes = [registers_in(op.outs) if op is not None else [] for op in lowered]
     written.update(*writes)
     turns = [pc for pc, instruction in enumerate(code) if instruction.base in _TURNS]
     returns = tuple(pc + 1 for pc, call in linked.calls.items() if call.targets)
@@ -121,26 +121,12 @@ def _may_be_written(blocks: dict[int, _Block], bit_of: dict[int, int]) -> dict[i
 
 def _reads(instruction: Instruction, op: Lowered, written: set[int]) -> list[int]:
     """Return the registers that an instruction reads; ``written``: those that any instruction writes."""
-    found = _registers([operand for operand, _ in op.ins]) if op is not None else []
+    found = registers_in([operand for operand, _ in op.ins]) if op is not None else []
     if instruction.base == "st" and SIZES.get(instruction.types[-1]) == 1:
-        ignored = set(_registers(instruction.operands[1:2])) - written
+        ignored = set(registers_in(instruction.operands[1:2])) - written
         found = [register for register in found if register not in ignored]
     return [*found, *_guard(instruction)]
 
 
 def _guard(instruction: Instruction) -> tuple[int, ...]:
     return (instruction.guard.register.index,) if instruction.guard is not None else ()
-
-
-def _registers(operands: Sequence[Operand]) -> list[int]:
-    found = []
-    for operand in operands:
-        if isinstance(operand, Reg):
-            found.append(operand.register.index)
-        elif isinstance(operand, Vector):
-            found += _registers(operand.elements)
-        elif isinstance(operand, Pair):
-            found += _registers((operand.first, operand.second))
-        elif isinstance(operand, Address):
-            found += _registers(operand.extra if operand.base is None else (operand.base, *operand.extra))
-    return found

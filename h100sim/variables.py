@@ -1,4 +1,5 @@
-"""Module variables: where `.global` and `.const` variables and functions lie, and what they hold at first.
+"""Variables: where shared ones stand in the memory of a CTA, where `.global` and `.const` ones and functions lie, and what these hold
+at first.
 
 Variables of a module are allocated once per device and shared by its launches, so a kernel finds what an earlier one
 left in a `.global` variable. What a function declares in these spaces lives as long, under a name of its own. Initialisers
@@ -11,11 +12,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from .devices import Limits
 from .errors import PtxError, Where
 from .linker import variable_key
 from .memory.global_memory import GlobalMemory
-from .memory.windows import CONST_WINDOW, FUNCTION_BYTES, FUNCTION_WINDOW
-from .ptx.module import Function, Module, Symbol, Variable
+from .memory.windows import CONST_WINDOW, FUNCTION_BYTES, FUNCTION_WINDOW, SHARED_START
+from .ptx.module import Function, Module, Symbol, Variable, symbols_of
 
 #: Spec: PTX ISA 9.1, "Constant State Space": 640 KiB in regions of 64 KiB, of which a module's variables get one.
 CONSTANT_BYTES = 64 * 1024
@@ -33,6 +35,37 @@ class ModuleVariables:
     def constants(self, memory: GlobalMemory) -> bytes:
         """Return the bytes of the constant bank as they are now."""
         return memory.view(self.bank, self.bank_bytes).tobytes() if self.bank_bytes else b""
+
+
+def place_shared(module: Module, function: Function) -> tuple[dict[str, int], int, int, bool]:
+    """Lay out the shared variables that a flat function names: static ones in order from 0x400 of the window, then the dynamic
+    ones, which share one start. Returns (offset by name, static bytes, start of dynamic memory, whether there is any). Raises PtxError
+    where they are more than a CTA may have, those included that nothing names, as ``ptxas`` does."""
+    used = {symbol.name for symbol in symbols_of(function)}
+    offset = SHARED_START
+    places: dict[str, int] = {}
+    external: list[Variable] = []
+    align = 16
+    for variable in (*module.variables.values(), *function.variables):
+        if variable.space != "shared" or variable.name not in used:
+            continue
+        if variable.extern or variable.size == 0:
+            external.append(variable)
+            align = max(align, variable.align)
+            continue
+        offset = -(-offset // variable.align) * variable.align
+        places[variable.name] = offset
+        offset += variable.size
+    static_bytes = offset - SHARED_START
+    most = Limits.shared_bytes_per_cta
+    unused = sum(v.size for v in function.variables if v.space == "shared" and not v.extern and v.name not in used)
+    if static_bytes + unused > most:
+        message = f"shared variables of {function.name} must have at most {most:,} bytes, not {static_bytes + unused:,}"
+        raise PtxError(message, Where(module.filename, function.line), 'PTX ISA 9.1, "Shared State Space"')
+    dynamic = -(-offset // align) * align
+    for variable in external:
+        places[variable.name] = dynamic
+    return places, static_bytes, dynamic, bool(external)
 
 
 def function_addresses(module: Module) -> dict[str, int]:

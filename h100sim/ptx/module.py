@@ -9,7 +9,7 @@ does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 
@@ -213,6 +213,21 @@ class Module:
     variables: dict[str, Variable]
     files: dict[int, str] = field(default_factory=dict)
     is_debug: bool = False
+
+
+def registers_in(operands: Iterable[Operand]) -> list[int]:
+    """Return the numbers of the registers that operands hold, also in vectors, pairs and addresses."""
+    found: list[int] = []
+    for operand in operands:
+        if isinstance(operand, Reg):
+            found.append(operand.register.index)
+        elif isinstance(operand, Vector):
+            found += registers_in(operand.elements)
+        elif isinstance(operand, Pair):
+            found += registers_in((operand.first, operand.second))
+        elif isinstance(operand, Address):
+            found += registers_in(operand.extra if operand.base is None else (operand.base, *operand.extra))
+    return found
 
 
 def symbols_of(function: Function, with_callees: bool = True) -> Iterator[Symbol]:
